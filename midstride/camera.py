@@ -1,0 +1,126 @@
+"""Pictures by ray casting: no OpenGL, no display.
+
+A ray per pixel finds the nearest geom; its colour is shaded by the angle between the surface and
+the light. Planes are drawn as a checkerboard, misses as sky.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+from numpy.typing import NDArray
+
+from midstride.tasks import Viewpoint
+
+Image = NDArray[np.uint8]
+
+_LIGHT = np.array([0.25, -0.55, 0.8]) / np.linalg.norm([0.25, -0.55, 0.8])
+_AMBIENT = 0.45
+_SKY_LOW = np.array([0.86, 0.90, 0.95])
+_SKY_HIGH = np.array([0.45, 0.60, 0.80])
+_TEXTURED = np.array([0.28, 0.38, 0.48])  # stands in for a texture: not looked up
+_SAMPLES = 2  # per pixel and axis, averaged
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A pinhole camera; images are (height, width, 3) uint8."""
+
+    viewpoint: Viewpoint
+    width: int = 320
+    height: int = 240
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.height < 1:
+            raise ValueError(f"an image needs pixels, got {self.width} x {self.height}")
+
+    @cached_property
+    def _axes(self) -> NDArray[np.float64]:
+        """Right, up and forward of the camera, as rows."""
+        forward = np.subtract(self.viewpoint.target, self.viewpoint.position)
+        forward = forward / np.linalg.norm(forward)
+        right = np.cross(forward, [0, 0, 1])
+        right /= np.linalg.norm(right)
+        return np.stack([right, np.cross(right, forward), forward])
+
+    @property
+    def _half_height(self) -> float:
+        return float(np.tan(np.deg2rad(self.viewpoint.fov_deg) / 2))
+
+    @cached_property
+    def _directions(self) -> NDArray[np.float64]:
+        """One unit vector per ray, (height * width * samples, 3)."""
+        h, w = self.height * _SAMPLES, self.width * _SAMPLES
+        y = self._half_height * (1 - (2 * np.arange(h) + 1) / h)
+        x = self._half_height * (self.width / self.height) * ((2 * np.arange(w) + 1) / w - 1)
+        xs, ys = np.meshgrid(x, y)
+        rays = np.stack([xs, ys, np.ones_like(xs)], axis=-1).reshape(-1, 3) @ self._axes
+        return rays / np.linalg.norm(rays, axis=1, keepdims=True)
+
+    def of_batch(self, batch: Batch, ids: NDArray[np.integer]) -> Image:
+        """Images of simulations `ids` of a batch, (len(ids), height, width, 3)."""
+        position = np.array(self.viewpoint.position, float)
+        distance, geom, normal = batch.ray(position, self._directions, ids=ids, normal=True)
+        return np.stack(
+            [self._shade(batch.model, *hit) for hit in zip(distance, geom, normal, strict=True)]
+        )
+
+    def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
+        """The image of one simulation, whose kinematics are current."""
+        rays = len(self._directions)
+        geom, distance = np.zeros(rays, np.int32), np.zeros(rays)
+        normal = np.zeros((rays, 3))
+        position = np.array(self.viewpoint.position, float)
+        mujoco.mj_multiRay(
+            model, data, position, self._directions.ravel(), None, 1, -1, geom, distance,
+            normal.ravel(), rays, mujoco.mjMAXVAL,
+        )  # fmt: skip
+        return self._shade(model, distance, geom, normal)
+
+    def project(self, point: NDArray[np.float64]) -> tuple[float, float]:
+        """Column and row of a world point in the image, in pixels."""
+        x, y, depth = self._axes @ np.subtract(point, self.viewpoint.position)
+        scale = self.height / (2 * self._half_height * depth)
+        return self.width / 2 + x * scale, self.height / 2 - y * scale
+
+    def _shade(
+        self,
+        model: mujoco.MjModel,
+        distance: NDArray[np.float64],
+        geom: NDArray[np.int32],
+        normal: NDArray[np.float64],
+    ) -> Image:
+        rgb = _geom_colours(model)[geom]
+        points = self.viewpoint.position + distance[:, None] * self._directions
+        is_plane = (model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE) & (geom >= 0)
+        odd = (np.floor(2 * points[:, 0]) + np.floor(2 * points[:, 1])) % 2 == 1
+        rgb = np.where((is_plane & odd)[:, None], rgb * 0.8, rgb)
+        rgb = rgb * (_AMBIENT + (1 - _AMBIENT) * np.abs(normal @ _LIGHT))[:, None]
+        height = np.clip(self._directions[:, 2:], 0, 1)
+        rgb = np.where((geom < 0)[:, None], _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height, rgb)
+        fine = rgb.reshape(self.height, _SAMPLES, self.width, _SAMPLES, 3)
+        return np.clip(fine.mean(axis=(1, 3)) * 255, 0, 255).astype(np.uint8)
+
+
+def _geom_colours(model: mujoco.MjModel) -> NDArray[np.float64]:
+    """The colour of each geom: its material's, if it has one; (ngeom, 3)."""
+    rgb = model.geom_rgba[:, :3].astype(float)
+    with_material = np.flatnonzero(model.geom_matid >= 0)
+    material = model.geom_matid[with_material]
+    textured = (model.mat_texid[material] >= 0).any(axis=1)
+    rgb[with_material] = model.mat_rgba[material, :3] * np.where(textured[:, None], _TEXTURED, 1)
+    return rgb
+
+
+def draw_disc(
+    image: Image, column: float, row: float, radius: float, rgb: tuple[int, int, int]
+) -> None:
+    """Draw a filled disc with a dark rim into an image, in place."""
+    ys, xs = np.mgrid[: image.shape[0], : image.shape[1]]
+    r = np.hypot(xs - column, ys - row)
+    image[r <= radius] = (30, 30, 30)
+    image[r <= 0.7 * radius] = rgb

@@ -1,0 +1,413 @@
+"""Time in a world that does not wait: the words, the rules, and the latency models.
+
+    capture t          switch t+t_AS                      next capture t+H
+       |--- a_{i-1} still executing ---|------ a_i executing ------|--- a_i still ...
+       |<------- latency t_AS -------->|<------ execution -------->|
+       |<------------------------ period H ----------------------->|
+
+capture     the instant at which the observation is taken
+latency     t_AS: from capture to switch (state capture + communication + inference)
+switch      the instant at which the new action pre-empts the old one, finished or not
+execution   H - t_AS: how long the new action has run at the next capture
+period      H: from capture to capture
+tick        one step of the physics; every time is a whole number of ticks
+
+All times are seconds (`_s`); ticks (`_ticks`) exist only inside a simulation. A latency model
+says which latencies may occur; `Timing` checks that they fit the tick and the period, and draws
+the schedule of an episode. Nothing else in midstride samples a latency.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rounding = Literal["exact", "up", "nearest"]
+NextLatencies = Callable[[int], NDArray[np.float64]]
+
+# A time may miss the tick grid by this share of a tick: float noise such as 3 * 0.005.
+_TOLERANCE_TICKS = 1e-6
+
+
+# --- Seconds and ticks ---------------------------------------------------------------------------
+
+
+def format_s(time_s: float) -> str:
+    """A time as people read it: '25 ms', '0.5 ms', '2 s'."""
+    return f"{time_s * 1e3:.6g} ms" if abs(time_s) < 1 else f"{time_s:.6g} s"
+
+
+def parse_s(text: str) -> float:
+    """Seconds from text: '25ms', '0.025s', '500us' or a bare number of seconds."""
+    match = re.fullmatch(r"\s*([-+0-9.eE]+|nan|inf)\s*(us|ms|s|)\s*", text, re.IGNORECASE)
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match[1])
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: write seconds (0.025) or a unit (25ms, 0.5s, 500us)"
+        ) from None
+    return value * {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}[match[2].lower()]
+
+
+def check_time_s(time_s: float, what: str) -> float:
+    """`time_s` as a float, if it is a finite number of seconds that is not negative."""
+    try:
+        value = float(time_s)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} must be a number of seconds, got {time_s!r}") from None
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} must be a finite time of at least 0 s, got {value} s")
+    return value
+
+
+def check_tick_s(tick_s: float) -> float:
+    """`tick_s` as a float, if physics can be stepped by it."""
+    if check_time_s(tick_s, "physics tick") == 0:
+        raise ValueError("a physics tick must be longer than 0 s")
+    return float(tick_s)
+
+
+def to_ticks(time_s: float, tick_s: float, what: str) -> int:
+    """The whole number of ticks in `time_s`; an error with the nearest valid times if none."""
+    ticks = check_time_s(time_s, what) / tick_s
+    whole = round(ticks)
+    if abs(ticks - whole) > _TOLERANCE_TICKS * max(1.0, whole):
+        below = math.floor(ticks)
+        raise ValueError(
+            f"{what} of {format_s(time_s)} is not a whole number of physics ticks of "
+            f"{format_s(tick_s)}: the nearest valid times are {format_s(below * tick_s)} and "
+            f"{format_s((below + 1) * tick_s)}"
+        )
+    return whole
+
+
+# --- Latency models ------------------------------------------------------------------------------
+
+
+class LatencyModel(Protocol):
+    """Which latencies occur, and in which order. All are frozen and hold no random state."""
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        """Every latency that may occur; for a continuous model its two bounds."""
+        ...
+
+    @property
+    def rounding(self) -> Rounding:
+        """How a latency becomes whole ticks; 'exact' rejects one that does not fit."""
+        ...
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        """Start an episode: a function that gives its next n latencies in seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same latency at every step."""
+
+    latency_s: float
+    rounding: Rounding = "exact"
+
+    def __post_init__(self) -> None:
+        check_time_s(self.latency_s, "latency")
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.array([self.latency_s])
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        return lambda n: np.full(n, float(self.latency_s))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A set of latencies with probabilities (equal ones unless given)."""
+
+    choices_s: tuple[float, ...]
+    probabilities: tuple[float, ...] | None = None
+    rounding: Rounding = "exact"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choices_s", tuple(self.choices_s))
+        if not self.choices_s:
+            raise ValueError("a set of latencies needs at least one latency, got none")
+        for choice_s in self.choices_s:
+            check_time_s(choice_s, "latency")
+        if self.probabilities is not None:
+            object.__setattr__(self, "probabilities", tuple(self.probabilities))
+            p = np.asarray(self.probabilities, float)
+            if p.shape != (len(self.choices_s),) or not (p >= 0).all() or abs(p.sum() - 1) > 1e-9:
+                raise ValueError(
+                    f"probabilities must be {len(self.choices_s)} numbers of at least 0 that sum "
+                    f"to 1, one per latency, got {self.probabilities}"
+                )
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.asarray(self.choices_s, float)
+
+
+@dataclass(frozen=True)
+class PerEpisode(_Choice):
+    """One latency drawn from a set at each reset and kept for the episode (as in the paper)."""
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        drawn_s = rng.choice(self.values_s, p=self.probabilities)
+        return lambda n: np.full(n, drawn_s)
+
+
+@dataclass(frozen=True)
+class PerStep(_Choice):
+    """A latency drawn from a set at each step, independently."""
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        return lambda n: rng.choice(self.values_s, size=n, p=self.probabilities)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A latency drawn at each step from any continuous distribution, within bounds.
+
+    `draw(rng, n)` returns n latencies in seconds, for example
+    `lambda rng, n: rng.lognormal(math.log(0.02), 0.3, n)`; draws outside [low_s, high_s] are
+    moved to the nearer bound. A continuous time never fits the tick, so it is rounded: 'up' (a
+    command takes effect at the first tick after it is ready) or 'nearest'.
+    """
+
+    draw: Callable[[np.random.Generator, int], NDArray[np.float64]]
+    low_s: float
+    high_s: float
+    rounding: Rounding = "up"
+
+    def __post_init__(self) -> None:
+        check_time_s(self.low_s, "lowest latency")
+        check_time_s(self.high_s, "highest latency")
+        if self.low_s > self.high_s:
+            raise ValueError(
+                f"the lowest latency ({format_s(self.low_s)}) must not exceed the highest "
+                f"({format_s(self.high_s)})"
+            )
+        if self.rounding == "exact":
+            raise ValueError("a continuous latency needs rounding='up' or rounding='nearest'")
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.array([self.low_s, self.high_s], float)
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        def following(n: int) -> NDArray[np.float64]:
+            drawn_s = np.asarray(self.draw(rng, n), float)
+            if drawn_s.shape != (n,) or not np.isfinite(drawn_s).all():
+                raise ValueError(f"draw(rng, {n}) must return {n} finite latencies in seconds")
+            return np.clip(drawn_s, self.low_s, self.high_s)
+
+        return following
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Measured latencies, replayed in order and over again.
+
+    Each episode starts at a random place of the trace (`start='random'`) or at its first line
+    (`start='first'`). Measured times rarely fit the tick: say rounding='up' or 'nearest'.
+    """
+
+    latencies_s: tuple[float, ...]
+    rounding: Rounding = "exact"
+    start: Literal["random", "first"] = "random"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latencies_s", tuple(float(x) for x in self.latencies_s))
+        if not self.latencies_s:
+            raise ValueError("a latency trace needs at least one latency, got none")
+        for latency_s in self.latencies_s:
+            check_time_s(latency_s, "latency in the trace")
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        rounding: Rounding = "exact",
+        start: Literal["random", "first"] = "random",
+    ) -> Trace:
+        """Read a trace: a column `latency_s` or `latency_ms`, or one bare column of seconds."""
+        return cls(tuple(_read_trace(Path(path))), rounding, start)
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.unique(self.latencies_s)
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        trace_s = np.asarray(self.latencies_s)
+        position = int(rng.integers(len(trace_s))) if self.start == "random" else 0
+
+        def following(n: int) -> NDArray[np.float64]:
+            nonlocal position
+            indices = (position + np.arange(n)) % len(trace_s)
+            position = (position + n) % len(trace_s)
+            return trace_s[indices]
+
+        return following
+
+
+def _read_trace(path: Path) -> list[float]:
+    try:
+        lines = [row for row in csv.reader(path.read_text().splitlines()) if any(row)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the latency trace {path}: {error}") from None
+    if not lines:
+        raise ValueError(f"the latency trace {path} is empty: it needs one latency per line")
+
+    header = [cell.strip() for cell in lines[0]]
+    column, unit, first = 0, 1.0, 0
+    named = [i for i, name in enumerate(header) if name in ("latency_s", "latency_ms")]
+    if named:
+        column, first = named[0], 1
+        unit = 1e-3 if header[column] == "latency_ms" else 1.0
+    elif len(header) > 1:
+        raise ValueError(
+            f"the latency trace {path} has {len(header)} columns and none is named latency_s or "
+            f"latency_ms: {', '.join(header)}"
+        )
+    latencies_s = []
+    for number, row in enumerate(lines[first:], start=first + 1):
+        try:
+            latencies_s.append(float(row[column]) * unit)
+        except (ValueError, IndexError):
+            raise ValueError(
+                f"row {number} of the latency trace {path} holds no number: {','.join(row)!r}"
+            ) from None
+    if not latencies_s:
+        raise ValueError(f"the latency trace {path} has a header and no latencies")
+    return latencies_s
+
+
+def as_latency(latency: float | LatencyModel) -> LatencyModel:
+    """A latency model from a number of seconds or a model."""
+    if isinstance(latency, (int, float, np.number)):
+        return Fixed(check_time_s(float(latency), "latency"))
+    if isinstance(latency, (Fixed, _Choice, Sampled, Trace)):
+        return latency
+    if isinstance(latency, type) or not callable(getattr(latency, "episode", None)):
+        raise ValueError(
+            f"latency must be seconds (0.025) or a latency model (Fixed, PerEpisode, PerStep, "
+            f"Sampled, Trace), got {latency!r}"
+        )
+    return latency
+
+
+def parse_latency(text: str) -> LatencyModel:
+    """A latency model from the command line.
+
+    '25ms' is fixed; 'episode:0,5ms,25ms' is drawn at each reset; 'step:0,5ms,25ms' at each step;
+    'trace:latencies.csv' replays measured ones, rounded up to the tick.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        return Fixed(check_time_s(parse_s(text), "latency"))
+    if kind == "trace":
+        return Trace.from_csv(rest, rounding="up")
+    if kind not in ("episode", "step"):
+        raise ValueError(
+            f"{text!r} is not a latency: write 25ms, episode:0,5ms,25ms, step:0,5ms,25ms or "
+            "trace:latencies.csv"
+        )
+    choices_s = tuple(parse_s(part) for part in rest.split(",") if part.strip())
+    return PerEpisode(choices_s) if kind == "episode" else PerStep(choices_s)
+
+
+# --- Timing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A latency model with a fixed `period_s` or a fixed `execution_s`, on a grid of ticks.
+
+    With `period_s` the capture rate is constant and a longer latency leaves less execution; with
+    `execution_s` each period lasts as long as its latency plus the execution (the paper's toy
+    tasks). Exactly one of the two is given. Everything is checked here, once.
+    """
+
+    latency: LatencyModel
+    period_s: float | None = None
+    execution_s: float | None = None
+    tick_s: float = 0.005
+
+    def __post_init__(self) -> None:
+        check_tick_s(self.tick_s)
+        if (self.period_s is None) == (self.execution_s is None):
+            raise ValueError("give either a period or an execution time, not both or neither")
+        low_ticks, high_ticks = self.latency_bounds_ticks
+        if self.period_s is not None:
+            period_ticks = to_ticks(self.period_s, self.tick_s, "period")
+            if high_ticks > period_ticks:
+                raise ValueError(
+                    f"a latency of {format_s(high_ticks * self.tick_s)} is longer than the period "
+                    f"of {format_s(self.period_s)}: the next action would be ready only after the "
+                    "next observation; give a longer period, or an execution time instead of it"
+                )
+        else:
+            assert self.execution_s is not None
+            to_ticks(self.execution_s, self.tick_s, "execution")
+        if self.shortest_period_ticks == 0:
+            raise ValueError(
+                "a period would last 0 s, because latency and execution can both be 0: time must "
+                "pass between two observations"
+            )
+
+    def _to_ticks(self, latencies_s: NDArray[np.float64]) -> NDArray[np.int32]:
+        ticks = latencies_s / self.tick_s
+        if self.latency.rounding == "up":
+            return np.ceil(ticks - _TOLERANCE_TICKS).astype(np.int32)
+        return np.rint(ticks).astype(np.int32)
+
+    @cached_property
+    def latency_bounds_ticks(self) -> tuple[int, int]:
+        """The shortest and the longest latency that can occur."""
+        values_s = np.asarray(self.latency.values_s, float)
+        if self.latency.rounding == "exact":
+            for value_s in values_s:
+                to_ticks(value_s, self.tick_s, "latency")
+        ticks = self._to_ticks(values_s)
+        return int(ticks.min()), int(ticks.max())
+
+    @property
+    def latency_high_s(self) -> float:
+        """The longest latency that can occur: it scales the `selection_time` feature."""
+        return self.latency_bounds_ticks[1] * self.tick_s
+
+    @cached_property
+    def shortest_period_ticks(self) -> int:
+        if self.period_s is not None:
+            return to_ticks(self.period_s, self.tick_s, "period")
+        assert self.execution_s is not None
+        execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
+        return execution_ticks + self.latency_bounds_ticks[0]
+
+    def episode(
+        self, rng: np.random.Generator
+    ) -> Callable[[int], tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """Start an episode: a function that gives (latency_ticks, period_ticks) of n steps."""
+        next_latencies = self.latency.episode(rng)
+
+        def following(n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+            latency_ticks = self._to_ticks(next_latencies(n))
+            if self.period_s is not None:
+                return latency_ticks, np.full(n, self.shortest_period_ticks, np.int32)
+            assert self.execution_s is not None
+            execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
+            return latency_ticks, latency_ticks + np.int32(execution_ticks)
+
+        return following
