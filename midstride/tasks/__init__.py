@@ -1,12 +1,10 @@
 """The tasks, by name. Each is made by a function of the physics tick."""
 
-from midstride.timing import check_tick_s
-from midstride.tasks.cartpole import cartpole
-from midstride.tasks.pendulum import pendulum
-from midstride.tasks.pointmass import pointmass
+from midstride.tasks import cartpole, pendulum, pointmass
 from midstride.tasks.task import Controlled, Task, Viewpoint
+from midstride.timing import check_tick_s
 
-TASKS = {"pointmass": pointmass, "cartpole": cartpole, "pendulum": pendulum}
+TASKS = {"pointmass": pointmass.make, "cartpole": cartpole.make, "pendulum": pendulum.make}
 
 
 def make_task(name: str, tick_s: float = 0.005) -> Task:

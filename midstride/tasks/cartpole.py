@@ -22,7 +22,7 @@ DISPLACEMENT_M = 0.2
 KP, KV = 100.0, 2 * np.sqrt(100.0 * 1.1)
 
 
-def cartpole(tick_s: float = 0.005) -> Task:
+def make(tick_s: float = 0.005) -> Task:
     spec = suite_spec("cartpole")
     motor_to_position(spec, KP, KV, target_range=(-RAIL_M, RAIL_M))
     spec.option.timestep = tick_s

@@ -22,7 +22,7 @@ UPRIGHT_COSINE = np.cos(np.deg2rad(8))
 KP, KV = 10.0, 0.0
 
 
-def pendulum(tick_s: float = 0.005) -> Task:
+def make(tick_s: float = 0.005) -> Task:
     spec = suite_spec("pendulum")
     motor_to_position(spec, KP, KV, target_range=None)
     spec.option.timestep = tick_s

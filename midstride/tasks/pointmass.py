@@ -23,7 +23,7 @@ _HEIGHT_M = 0.03
 _MASS_KG = 3e-9
 
 
-def pointmass(tick_s: float = 0.005) -> Task:
+def make(tick_s: float = 0.005) -> Task:
     return Task(
         name="pointmass",
         model=_model(tick_s),
