@@ -106,7 +106,8 @@ class Outcome:
     latency_s: float
     aware: bool
     returns: Array  # (episodes,)
-    upright: Array  # (steps,): height of the pole's tip in the first episode, -1 to 1
+    height: Array  # (steps, episodes): of the pole's tip above the cart, in m
+    command: Array  # (steps, episodes): displacement of the cart, in m
 
 
 def run(latency_s: float, aware: bool, period_s: float, episodes: int, seed: int) -> Outcome:
@@ -123,13 +124,15 @@ def run(latency_s: float, aware: bool, period_s: float, episodes: int, seed: int
     assert isinstance(envs, TaskVectorEnv)
     act = make_controller(episodes, period_s, latency_s, aware)
     observation, _ = envs.reset(seed=seed)
-    returns, upright = np.zeros(episodes), []
+    returns, heights, commands = np.zeros(episodes), [], []
     truncated = np.zeros(episodes, bool)
     while not truncated.all():
-        upright.append(observation[0, 1])
-        observation, reward, _, truncated, _ = envs.step(act(observation))
+        action = act(observation)
+        heights.append(observation[:, 1])
+        commands.append(action[:, 0] * DISPLACEMENT_M)
+        observation, reward, _, truncated, _ = envs.step(action)
         returns += reward
-    return Outcome(latency_s, aware, returns, np.array(upright))
+    return Outcome(latency_s, aware, returns, np.array(heights), np.array(commands))
 
 
 def demo(
@@ -201,12 +204,19 @@ def explain(outcomes: Sequence[Outcome]) -> str:
 
 
 def plot(outcomes: Sequence[Outcome], period_s: float) -> Figure:
+    """Return against latency; beside it the episode at the longest latency that went worst."""
     figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    style = {False: ("tab:red", "unaware"), True: ("tab:blue", "aware of what is in flight")}
-    for aware, (colour, label) in style.items():
+    axes = figure.subplot_mosaic([["returns", "height"], ["returns", "command"]])
+    returns, height, command = axes["returns"], axes["height"], axes["command"]
+    longest_s = max(o.latency_s for o in outcomes)
+    at_longest = {o.aware: o for o in outcomes if o.latency_s == longest_s}
+    worst = int(at_longest[False].returns.argmin())
+    for aware, colour, label in (
+        (False, "tab:red", "unaware"),
+        (True, "tab:blue", "aware of what is in flight"),
+    ):
         group = [o for o in outcomes if o.aware == aware]
-        left.errorbar(
+        returns.errorbar(
             [o.latency_s * 1e3 for o in group],
             [o.returns.mean() for o in group],
             [half_width(o.returns) for o in group],
@@ -215,21 +225,23 @@ def plot(outcomes: Sequence[Outcome], period_s: float) -> Figure:
             capsize=3,
             label=label,
         )
-        last = max(group, key=lambda o: o.latency_s)
-        time_s = np.arange(len(last.upright)) * period_s
-        right.plot(time_s, last.upright, color=colour, label=label)
-    left.set(
+        one = at_longest[aware]
+        time_s = np.arange(len(one.height)) * period_s
+        height.plot(time_s, one.height[:, worst], color=colour)
+        command.step(time_s, one.command[:, worst], color=colour, where="post", lw=1)
+    returns.set(
         xlabel="latency (ms)",
         ylabel="return (of 1000)",
-        title=f"One decision per {period_s * 1e3:g} ms",
+        title=f"Cartpole, one decision per {period_s * 1e3:g} ms",
         ylim=(0, None),
     )
-    right.set(
-        xlabel="time (s)",
-        ylabel="height of the pole's tip (m)",
-        title=f"One episode at {max(o.latency_s for o in outcomes) * 1e3:g} ms of latency",
+    returns.legend(loc="lower left")
+    height.set(
+        ylabel="pole tip (m)",
+        title=f"The worst episode at {longest_s * 1e3:g} ms of latency",
+        xticklabels=[],
     )
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(loc="lower right" if axes is right else "lower left")
+    command.set(xlabel="time (s)", ylabel="command (m)")
+    for each in axes.values():
+        each.grid(alpha=0.3)
     return figure

@@ -1,0 +1,268 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midstride.timing import (
+    Fixed,
+    PerEpisode,
+    PerStep,
+    Sampled,
+    Timing,
+    Trace,
+    as_latency,
+    parse_latency,
+    parse_s,
+    to_ticks,
+)
+
+PAPER_S = (0.0, 0.005, 0.01, 0.025, 0.05)
+
+
+def draw(timing: Timing, steps: int, seed: int = 0):
+    return timing.episode(np.random.default_rng(seed))(steps)
+
+
+# --- Seconds and ticks
+
+
+@given(ticks=st.integers(0, 100_000), tick_us=st.integers(1, 20_000))
+def test_every_multiple_of_the_tick_fits(ticks, tick_us):
+    tick_s = tick_us * 1e-6
+    assert to_ticks(ticks * tick_s, tick_s, "latency") == ticks
+
+
+@given(ticks=st.integers(0, 1000), share=st.floats(0.001, 0.999))
+def test_what_lies_between_two_ticks_is_rejected(ticks, share):
+    with pytest.raises(ValueError, match="not a whole number of physics ticks"):
+        to_ticks((ticks + share) * 0.005, 0.005, "latency")
+
+
+def test_the_error_names_the_nearest_valid_times():
+    with pytest.raises(ValueError, match=r"latency of 7 ms .* nearest valid times are 5 ms and 10"):
+        to_ticks(0.007, 0.005, "latency")
+
+
+@pytest.mark.parametrize("bad", [-0.005, math.nan, math.inf])
+def test_negative_and_nan_times_are_rejected(bad):
+    for make in (
+        lambda: Fixed(bad),
+        lambda: PerEpisode((0.0, bad)),
+        lambda: Trace((0.0, bad)),
+        lambda: Sampled(lambda rng, n: np.zeros(n), 0.0, bad),
+        lambda: Timing(Fixed(0.0), period_s=bad),
+        lambda: Timing(Fixed(0.0), execution_s=bad),
+        lambda: Timing(Fixed(0.0), period_s=0.05, tick_s=bad),
+    ):
+        with pytest.raises(ValueError, match="must be a finite time of at least 0 s"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("25ms", 0.025), ("0.025", 0.025), ("0.5s", 0.5), ("500us", 5e-4), (" 2 s ", 2.0), ("0", 0)],
+)
+def test_times_on_the_command_line(text, seconds):
+    assert parse_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "5 minutes", "1e", "--3"])
+def test_what_is_not_a_time(text):
+    with pytest.raises(ValueError, match="is not a time"):
+        parse_s(text)
+
+
+# --- Latency models
+
+
+def test_fixed():
+    latency, period = draw(Timing(Fixed(0.025), period_s=0.05), 4)
+    assert latency.tolist() == [5, 5, 5, 5]
+    assert period.tolist() == [10, 10, 10, 10]
+
+
+def test_execution_makes_the_period_follow_the_latency():
+    latency, period = draw(Timing(PerStep(PAPER_S), execution_s=0.025), 50)
+    assert set(latency) == {0, 1, 2, 5, 10}
+    assert (period - latency == 5).all()
+
+
+def test_per_episode_keeps_its_latency_and_reaches_every_choice():
+    timing = Timing(PerEpisode(PAPER_S), period_s=0.05)
+    episodes = [draw(timing, 20, seed)[0] for seed in range(60)]
+    assert all((e == e[0]).all() for e in episodes)
+    assert {int(e[0]) for e in episodes} == {0, 1, 2, 5, 10}
+
+
+def test_probabilities_are_honoured():
+    timing = Timing(PerStep((0.0, 0.05), (0.25, 0.75)), period_s=0.05)
+    latency, _ = draw(timing, 4000)
+    # 5 standard deviations of a binomial share
+    assert abs((latency == 10).mean() - 0.75) < 5 * math.sqrt(0.25 * 0.75 / 4000)
+
+
+def test_sampled_is_rounded_up_and_kept_within_its_bounds():
+    tape = np.array([-1.0, 0.0, 0.0001, 0.005, 0.0051, 9.0])
+    model = Sampled(lambda rng, n: tape[:n], 0.0, 0.02)
+    assert draw(Timing(model, period_s=0.05), 6)[0].tolist() == [0, 0, 1, 1, 2, 4]
+    nearest = Sampled(lambda rng, n: tape[:n], 0.0, 0.02, rounding="nearest")
+    assert draw(Timing(nearest, period_s=0.05), 6)[0].tolist() == [0, 0, 0, 1, 1, 4]
+
+
+def test_sampled_draws_from_its_distribution():
+    model = Sampled(lambda rng, n: rng.lognormal(math.log(0.02), 0.3, n), 0.0, 0.1)
+    latency, _ = draw(Timing(model, period_s=0.1, tick_s=0.001), 4000)
+    assert abs(np.median(latency) - 20) <= 1.5
+    assert latency.std() > 3
+
+
+def test_trace_replays_in_order_and_over_again():
+    trace = Trace((0.0, 0.005, 0.01), start="first")
+    assert draw(Timing(trace, period_s=0.05), 7)[0].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_trace_goes_on_where_it_was():
+    following = Timing(Trace((0.0, 0.005, 0.01), start="first"), period_s=0.05).episode(
+        np.random.default_rng(0)
+    )
+    assert [int(following(1)[0][0]) for _ in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_trace_starts_anywhere():
+    timing = Timing(Trace((0.0, 0.005, 0.01)), period_s=0.05)
+    starts = {int(draw(timing, 1, seed)[0][0]) for seed in range(30)}
+    assert starts == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.005\n0.01\n", (0.005, 0.01)),
+        ("latency_ms\n5\n10\n", (0.005, 0.01)),
+        ("time,latency_s\n0,0.005\n1,0.01\n\n", (0.005, 0.01)),
+    ],
+)
+def test_trace_from_csv(tmp_path, text, expected):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    assert Trace.from_csv(path).latencies_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("latency_s\n", "header and no latencies"),
+        ("0.005\nslow\n", "row 2 .* holds no number: 'slow'"),
+        ("a,b\n1,2\n", "none is named latency_s or latency_ms: a, b"),
+        ("a,latency_s\n1,2\n3\n", "row 3 .* holds no number"),
+        ("latency_s\n-0.005\n", "at least 0 s"),
+        ("latency_s\nnan\n", "at least 0 s"),
+    ],
+)
+def test_malformed_trace(tmp_path, text, message):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Trace.from_csv(path)
+
+
+def test_missing_trace(tmp_path):
+    with pytest.raises(ValueError, match="cannot read the latency trace"):
+        Trace.from_csv(tmp_path / "none.csv")
+
+
+def test_a_trace_is_not_rounded_unless_told():
+    with pytest.raises(ValueError, match="not a whole number of physics ticks"):
+        Timing(Trace((0.0123,)), period_s=0.05)
+    assert draw(Timing(Trace((0.0123,), rounding="up"), period_s=0.05), 1)[0].tolist() == [3]
+
+
+@given(seed=st.integers(0, 1000), model=st.sampled_from([PerEpisode, PerStep]))
+def test_same_seed_same_latencies(seed, model):
+    timing = Timing(model(PAPER_S), period_s=0.05)
+    assert (draw(timing, 30, seed)[0] == draw(timing, 30, seed)[0]).all()
+
+
+def test_different_seeds_differ():
+    timing = Timing(PerStep(PAPER_S), period_s=0.05)
+    assert (draw(timing, 30, 0)[0] != draw(timing, 30, 1)[0]).any()
+
+
+# --- Timing
+
+
+@given(
+    latency=st.integers(0, 40),
+    other=st.integers(0, 40),
+    unit=st.sampled_from(["period", "execution"]),
+)
+def test_a_period_is_latency_plus_execution_and_never_shorter(latency, other, unit):
+    model = PerStep((latency * 0.005, 0.01))
+    valid = max(latency, 2) <= other if unit == "period" else other + min(latency, 2) > 0
+    arguments = {f"{unit}_s": other * 0.005}
+    if not valid:
+        with pytest.raises(ValueError, match="longer than the period|would last 0 s"):
+            Timing(model, **arguments)
+        return
+    ticks, periods = draw(Timing(model, **arguments), 20)
+    assert (ticks <= periods).all()
+    assert (periods > 0).all()
+    if unit == "period":
+        assert (periods == other).all()
+
+
+def test_latency_may_fill_the_period():
+    latency, period = draw(Timing(Fixed(0.05), period_s=0.05), 1)
+    assert latency.tolist() == period.tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"latency": Fixed(0.06), "period_s": 0.05}, "60 ms is longer than the period of 50 ms"),
+        ({"latency": PerStep((0.0, 0.06)), "period_s": 0.05}, "longer than the period"),
+        ({"latency": Fixed(0.0), "execution_s": 0.0}, "would last 0 s"),
+        ({"latency": PerEpisode((0.0, 0.05)), "execution_s": 0.0}, "would last 0 s"),
+        ({"latency": Fixed(0.0)}, "either a period or an execution"),
+        ({"latency": Fixed(0.0), "period_s": 1.0, "execution_s": 1.0}, "either a period or"),
+        ({"latency": Fixed(0.0), "period_s": 0.012}, "period of 12 ms .* 10 ms and 15 ms"),
+        ({"latency": Fixed(0.003), "period_s": 0.05}, "latency of 3 ms .* 0 ms and 5 ms"),
+        ({"latency": Fixed(0.0), "period_s": 1.0, "tick_s": 0.0}, "longer than 0 s"),
+    ],
+)
+def test_bad_timing(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Timing(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PerEpisode(()), "at least one latency"),
+        (lambda: Trace(()), "at least one latency"),
+        (lambda: PerStep((0.0, 0.1), (0.5,)), "sum to 1, one per latency"),
+        (lambda: PerStep((0.0, 0.1), (0.7, 0.7)), "sum to 1, one per latency"),
+        (lambda: Sampled(lambda rng, n: np.zeros(n), 0.2, 0.1), "must not exceed"),
+        (lambda: Sampled(lambda rng, n: np.zeros(n), 0, 1, "exact"), "rounding='up'"),
+        (lambda: as_latency("25ms"), "must be seconds"),
+        (lambda: as_latency(None), "must be seconds"),
+        (lambda: parse_latency("sometimes:1ms"), "is not a latency"),
+        (lambda: parse_latency("step:"), "at least one latency"),
+    ],
+)
+def test_bad_latency_models(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_latency_on_the_command_line(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("0.0123\n")
+    assert parse_latency("25ms") == Fixed(0.025)
+    assert parse_latency("episode:0,5ms") == PerEpisode((0.0, 0.005))
+    assert parse_latency("step:0,5ms") == PerStep((0.0, 0.005))
+    assert parse_latency(f"trace:{path}") == Trace((0.0123,), rounding="up")
