@@ -199,7 +199,8 @@ def explain(outcomes: Sequence[Outcome]) -> str:
     return (
         f"From {first * 1e3:g} to {last * 1e3:g} ms of latency the controller that ignores the "
         f"motion in flight keeps {mean[last, False] / mean[first, False]:.0%} of its return; the "
-        f"same controller, told what is in flight, keeps {mean[last, True] / mean[first, True]:.0%}."
+        "same controller, told what is in flight, keeps "
+        f"{mean[last, True] / mean[first, True]:.0%}."
     )
 
 

@@ -104,7 +104,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         )
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
-        self._latency_s = np.zeros(num_envs)
+        self._latency_s: NDArray[np.floating] = np.zeros(num_envs)
         self._rngs: list[np.random.Generator] | None = None
 
         low, high = self.layout.bounds(
@@ -217,9 +217,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
         return tuple(images)
 
-    def _decode(
-        self, actions: NDArray[Any]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    def _decode(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
         """Actions as displacements in units of the action scale, and as columns."""
         if self._displacements is not None:
             count = len(self._displacements)
@@ -311,11 +309,13 @@ class TaskEnv(gymnasium.Env[NDArray[np.float32], Any]):
         return observation[0], {}
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, Info]:
-        observation, reward, terminated, truncated, info = self.vector.step(np.asarray(action)[None])
+        observation, reward, terminated, truncated, info = self.vector.step(
+            np.asarray(action)[None]
+        )
         single = {name: value[0] for name, value in info.items() if not name.startswith("_")}
         return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), single
 
-    def render(self) -> Image | None:  # type: ignore[override]
+    def render(self) -> Image | None:
         images = self.vector.render()
         return None if images is None else images[0]
 

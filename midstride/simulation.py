@@ -20,7 +20,7 @@ from midstride.knowledge import vector_to_go
 from midstride.tasks import Task
 from midstride.timing import Timing, to_ticks
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,7 @@ class Timing:
         check_tick_s(self.tick_s)
         if (self.period_s is None) == (self.execution_s is None):
             raise ValueError("give either a period or an execution time, not both or neither")
-        low_ticks, high_ticks = self.latency_bounds_ticks
+        _, high_ticks = self.latency_bounds_ticks
         if self.period_s is not None:
             period_ticks = to_ticks(self.period_s, self.tick_s, "period")
             if high_ticks > period_ticks:

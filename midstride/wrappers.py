@@ -57,7 +57,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             stack_actions=stack_actions,
         )
         gymnasium.Wrapper.__init__(self, env)
-        inner = env.unwrapped
+        inner: Any = env.unwrapped
         if not isinstance(inner, (MujocoEnv, DMControlEnv)):
             raise ValueError(
                 f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
@@ -65,9 +65,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             )
         self._inner = inner
         tick_s = float(inner.model.opt.timestep)
-        self.timing = Timing(
-            as_latency(latency), period_s=inner.frame_skip * tick_s, tick_s=tick_s
-        )
+        self.timing = Timing(as_latency(latency), period_s=inner.frame_skip * tick_s, tick_s=tick_s)
         self._servos = _position_servos(inner.model)
         self.layout = Layout(
             base=_base_columns(env.observation_space),
@@ -84,11 +82,11 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self._past: Past
         self._rng = np.random.default_rng()
         self._latency_s = 0.0
-        self._switch_ticks = 0
+        self._ticks_to_switch: int | None = None  # None outside of a step
         self._control_in_flight = np.zeros(inner.model.nu)
         self._own_step = inner._step_mujoco_simulation
         self._at_switch: Any = None
-        inner._step_mujoco_simulation = self._split_step  # type: ignore[method-assign]
+        self._inner._step_mujoco_simulation = self._split_step
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,15 +111,15 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         (switch_ticks,), (period_ticks,) = self._draw(1)
-        self._switch_ticks = int(switch_ticks)
-        self._at_switch = None
+        self._ticks_to_switch, self._at_switch = int(switch_ticks), None
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._latency_s = self._switch_ticks * self.timing.tick_s
+        self._ticks_to_switch = None
+        self._latency_s = int(switch_ticks) * self.timing.tick_s
         if not self.layout.is_plain:
             base, encoded = self._base(self._last), self._encode(action)
             self._past.push(base, encoded, slice(None))
         self._last = observation
-        before = float(reward) * (self._switch_ticks / int(period_ticks))
+        before = float(reward) * (int(switch_ticks) / int(period_ticks))
         info = {
             **info,
             "reward_before_switch": before,
@@ -129,27 +127,32 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "latency_s": self._latency_s,
             "period_s": int(period_ticks) * self.timing.tick_s,
         }
-        if self._at_switch is not None:
-            own, length = self._at_switch
-            info["observation_at_switch"] = self._augment(own, length)
+        if self._at_switch is not None and self._has_own_observation:
+            info["observation_at_switch"] = self._augment(*self._at_switch)
         return self._augment(observation), reward, terminated, truncated, info
 
     def close(self) -> None:
-        self._inner._step_mujoco_simulation = self._own_step  # type: ignore[method-assign]
+        self._inner._step_mujoco_simulation = self._own_step
         super().close()
 
     def _split_step(self, control: Array, ticks: int) -> None:
         """What the environment calls to move: the old control up to the switch, then its own."""
-        control = np.array(control, float)
-        if self._switch_ticks:
-            self._own_step(self._control_in_flight, self._switch_ticks)
-        self._inner.data.ctrl[:] = control
-        self._control_in_flight = control
-        if self._has_own_observation:
-            own = self._inner._get_obs()
-            self._at_switch = own, self._inner.data.actuator_length.copy()
-        if ticks > self._switch_ticks:
-            self._own_step(control, ticks - self._switch_ticks)
+        if self._ticks_to_switch is None:  # not a step: the environment settles itself in a reset
+            self._own_step(control, ticks)
+            return
+        before = min(self._ticks_to_switch, ticks)
+        if before:
+            self._own_step(self._control_in_flight, before)
+            self._ticks_to_switch -= before
+        if self._ticks_to_switch:
+            return
+        if self._at_switch is None:
+            self._inner.data.ctrl[:] = self._control_in_flight = np.array(control, float)
+            length = self._inner.data.actuator_length.copy()
+            own = self._inner._get_obs() if self._has_own_observation else None
+            self._at_switch = own, length
+        if ticks > before:
+            self._own_step(control, ticks - before)
 
     def _holding_control(self) -> Array:
         """Zero for motors; for position actuators the control at which they stay put."""
@@ -189,7 +192,10 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         assert isinstance(space, spaces.Box)
         low, high = space.low.astype(float), space.high.astype(float)
         bounded = np.isfinite(low) & np.isfinite(high)
-        middle, half = np.where(bounded, (low + high) / 2, 0), np.where(bounded, (high - low) / 2, 1)
+        middle, half = (
+            np.where(bounded, (low + high) / 2, 0),
+            np.where(bounded, (high - low) / 2, 1),
+        )
         return (((np.asarray(action, float) - middle) / half).ravel())[None].astype(np.float32)
 
     def _widened_space(self, env: gymnasium.Env[Any, Any]) -> spaces.Box:
@@ -280,7 +286,7 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
         truncated = step.last() and not terminated
         return _flatten(step.observation), float(step.reward), terminated, truncated, {}
 
-    def render(self) -> Image:  # type: ignore[override]
+    def render(self) -> Image:
         mujoco.mj_kinematics(self.model, self.data)
         centre, extent = self.model.stat.center, self.model.stat.extent
         root = self.data.subtree_com[0] if self.model.nbody > 1 else centre
@@ -289,9 +295,9 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
         viewpoint = Viewpoint((x, y - distance, z + 0.4 * distance), (x, y, z), 45)
         return Camera(viewpoint).of_data(self.model, self.data)
 
-    def _step_physics(self, ticks: int = 1) -> None:
+    def _step_physics(self, nstep: int = 1) -> None:
         """dm_control has set the control of the new action: hand it to whoever splits the step."""
-        self._step_mujoco_simulation(self.data.ctrl.copy(), ticks)
+        self._step_mujoco_simulation(self.data.ctrl.copy(), nstep)
 
     def _step_mujoco_simulation(self, control: Array, ticks: int) -> None:
         self.data.ctrl[:] = control

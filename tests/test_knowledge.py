@@ -21,7 +21,7 @@ def test_one_hot():
 
 
 def test_selection_time_is_scaled_by_the_longest_latency():
-    assert selection_time(np.array([0.0, 0.01, 0.05]), 0.05).tolist() == [0, 0.2, 1]
+    assert selection_time(np.array([0.0, 0.01, 0.05]), 0.05).tolist() == pytest.approx([0, 0.2, 1])
     assert selection_time(np.array([0.0]), 0.0).tolist() == [0]
 
 

@@ -205,7 +205,7 @@ def test_a_period_is_latency_plus_execution_and_never_shorter(latency, other, un
     valid = max(latency, 2) <= other if unit == "period" else other + min(latency, 2) > 0
     arguments = {f"{unit}_s": other * 0.005}
     if not valid:
-        with pytest.raises(ValueError, match="longer than the period|would last 0 s"):
+        with pytest.raises(ValueError, match=r"longer than the period|would last 0 s"):
             Timing(model, **arguments)
         return
     ticks, periods = draw(Timing(model, **arguments), 20)
@@ -248,8 +248,8 @@ def test_bad_timing(arguments, message):
         (lambda: PerStep((0.0, 0.1), (0.7, 0.7)), "sum to 1, one per latency"),
         (lambda: Sampled(lambda rng, n: np.zeros(n), 0.2, 0.1), "must not exceed"),
         (lambda: Sampled(lambda rng, n: np.zeros(n), 0, 1, "exact"), "rounding='up'"),
-        (lambda: as_latency("25ms"), "must be seconds"),
-        (lambda: as_latency(None), "must be seconds"),
+        (lambda: as_latency("25ms"), "must be seconds"),  # type: ignore[arg-type]
+        (lambda: as_latency(None), "must be seconds"),  # type: ignore[arg-type]
         (lambda: parse_latency("sometimes:1ms"), "is not a latency"),
         (lambda: parse_latency("step:"), "at least one latency"),
     ],

@@ -18,8 +18,8 @@ DISPLACEMENT_M = 0.3
 ARENA_M = 1.0
 GOAL_RADIUS_M = 0.15
 _HEIGHT_M = 0.03
-# Inertia fades by a factor of MASS / (tick * damping), below 1e-6, per tick: the closed form holds to
-# about 1e-8 m. Less mass would accelerate past what MuJoCo takes for a stable simulation.
+# Inertia fades by a factor of MASS / (tick * damping), below 1e-6, per tick: the closed form holds
+# to about 1e-8 m. Less mass would accelerate past what MuJoCo takes for a stable simulation.
 _MASS_KG = 3e-9
 
 

@@ -1,0 +1,21 @@
+"""`python -m benchmarks [NAME ...]`: run the named benchmarks, or all."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import simulation
+from benchmarks.figures import show
+
+BENCHMARKS = {"simulation": simulation.run}
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"unknown benchmark {', '.join(unknown)}: choose from {', '.join(BENCHMARKS)}")
+    show([figure for name in names or BENCHMARKS for figure in BENCHMARKS[name]()])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

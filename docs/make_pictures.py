@@ -1,0 +1,85 @@
+"""Remake the pictures that README and docs show: `make pictures`."""
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+
+import midstride  # noqa: F401  (registers the environments)
+
+IMAGES = Path(__file__).parent / "images"
+OLD, NEW, NEXT, THINK = "#d9822b", "#2b7bba", "#4a9c6d", "#b8bcc4"
+
+
+def timeline() -> Figure:
+    """Blocking above, concurrent below: who moves while the policy thinks."""
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(-0.2, 10.4), ylim=(-2.75, 3.9))
+    axes.axis("off")
+
+    def bar(x: float, y: float, width: float, colour: str, text: str) -> None:
+        axes.add_patch(Rectangle((x, y), width, 0.55, facecolor=colour, edgecolor="white"))
+        axes.text(x + width / 2, y + 0.27, text, ha="center", va="center", fontsize=10)
+
+    def span(x0: float, x1: float, y: float, text: str) -> None:
+        arrow = FancyArrowPatch((x0, y), (x1, y), arrowstyle="<->", mutation_scale=12, lw=1)
+        axes.add_patch(arrow)
+        axes.text((x0 + x1) / 2, y - 0.1, text, ha="center", va="top", fontsize=10)
+
+    def capture(x: float, y: float, text: str) -> None:
+        axes.plot([x, x], [y, y + 1.35], color="0.35", lw=1, ls=":")
+        axes.text(x, y + 1.4, text, ha="center", fontsize=9, color="0.25")
+
+    axes.text(0, 3.6, "Blocking: the world waits", fontsize=12, weight="bold")
+    for i, (action, colour) in enumerate((("a₁", OLD), ("a₂", NEW), ("a₃", NEXT))):
+        x = 0.6 + i * 3.2
+        capture(x, 1.65, "capture")
+        bar(x, 2.25, 0.9, THINK, "think")
+        bar(x + 0.9, 1.65, 2.3, colour, f"{action} executes")
+
+    axes.text(0, 0.95, "Concurrent: the world moves on", fontsize=12, weight="bold")
+    y = -1.0
+    for x, label in ((0.6, "capture t"), (5.6, "next capture t+H")):
+        capture(x, y, label)
+        bar(x, y + 0.6, 2.0, THINK, "think")
+    bar(0.0, y, 2.6, OLD, "        a₁ still executing")
+    bar(2.6, y, 5.0, NEW, "a₂ executing" + 34 * " ")
+    bar(7.6, y, 2.6, NEXT, "a₃ executing")
+    axes.plot([2.6, 2.6], [y - 0.15, y + 1.2], color="0.35", lw=1, ls=":")
+    axes.text(2.65, y + 1.25, "switch t+t_AS", fontsize=9, color="0.25")
+    span(0.6, 2.6, y - 0.35, "latency t_AS")
+    span(2.6, 5.6, y - 0.35, "execution H - t_AS")
+    span(0.6, 5.6, y - 1.1, "period H")
+    return figure
+
+
+def tasks() -> Figure:
+    """The three tasks as `render()` shows them."""
+    figure = Figure(figsize=(10, 2.9), layout="constrained")
+    scenes = [
+        ("midstride/PointMass-v0", "PointMass-v0", [1, 1, 2, 1]),
+        ("midstride/CartpoleSwingup-v0", "CartpoleSwingup-v0", [4] * 6 + [0] * 8 + [4] * 2),
+        ("midstride/PendulumSwingup-v0", "PendulumSwingup-v0", [4] * 6),
+    ]
+    for axes, (env_id, title, actions) in zip(figure.subplots(1, 3), scenes, strict=True):
+        env = gymnasium.make(env_id, latency=0.05, render_mode="rgb_array")
+        env.reset(seed=3)
+        for action in actions:
+            env.step(np.int64(action))
+        axes.imshow(env.render())
+        axes.set_title(title, fontsize=10)
+        axes.axis("off")
+    return figure
+
+
+def main() -> None:
+    IMAGES.mkdir(exist_ok=True)
+    for draw in (timeline, tasks):
+        draw().savefig(IMAGES / f"{draw.__name__}.png", dpi=130)
+
+
+if __name__ == "__main__":
+    main()

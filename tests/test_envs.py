@@ -1,0 +1,352 @@
+"""The Gymnasium face: contract, reset semantics, autoreset, equality of one and many."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import midstride
+from midstride.envs import TaskEnv, TaskVectorEnv
+from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
+
+CONCURRENT = {
+    "latency": midstride.PerEpisode((0.0, 0.005, 0.025, 0.05)),
+    "execution": 0.025,
+    "knowledge": ALL_KNOWLEDGE,
+    "stack_observations": 2,
+    "stack_actions": 2,
+}
+
+
+@pytest.mark.parametrize("options", [{}, CONCURRENT, {"actions": "continuous"}])
+@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.filterwarnings("ignore:.*A Box observation space m..imum value")
+def test_gymnasium_contract(env_id, options):
+    env = gymnasium.make(env_id, render_mode="rgb_array", **options)
+    check_env(env.unwrapped)
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_make_alone_is_blocking(env_id):
+    env = gymnasium.make(env_id).unwrapped
+    assert env.vector.timing.latency_bounds_ticks == (0, 0)
+    env.reset(seed=0)
+    assert env.step(env.action_space.sample())[4]["latency_s"] == 0
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_no_column_is_dead(task):
+    env = TaskVectorEnv(task, num_envs=8, **CONCURRENT)
+    first, _ = env.reset(seed=0)
+    steps = random_rollout(env, 120)
+    observations = np.array([first, *(step[0] for step in steps)])
+    assert_columns_alive(observations, env.columns)
+    assert_columns_alive(np.array([s[4]["observation_at_switch"] for s in steps]), env.columns)
+    assert (np.abs(observations) < 1e3).all()
+
+
+def test_a_dead_column_is_noticed():
+    env = TaskVectorEnv("cartpole", knowledge=("selection_time",), latency=0.0)
+    first, _ = env.reset(seed=0)
+    observations = np.array([first, *(step[0] for step in random_rollout(env, 50))])
+    with pytest.raises(AssertionError, match="selection_time"):
+        assert_columns_alive(observations, env.columns)
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_nothing_in_flight_survives_a_reset(task):
+    env = TaskVectorEnv(task, num_envs=3, **CONCURRENT)
+    env.reset(seed=1)
+    random_rollout(env, 25, seed=1)
+    used, _ = env.reset(seed=5)
+    for block in ("previous_action", "selection_time", "vector_to_go", "past_actions"):
+        assert (used[:, env.layout.slices[block]] == 0).all(), block
+    base = used[:, env.layout.slices["base"]]
+    assert (used[:, env.layout.slices["past_observations"]] == np.tile(base, 2)).all()
+
+    fresh_env = TaskVectorEnv(task, num_envs=3, **CONCURRENT)
+    fresh, _ = fresh_env.reset(seed=5)
+    assert (used == fresh).all()
+    for a, b in zip(random_rollout(env, 20), random_rollout(fresh_env, 20), strict=True):
+        assert (a[0] == b[0]).all()
+        assert (a[1] == b[1]).all()
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_nothing_in_flight_survives_an_autoreset(task):
+    """Right after an autoreset the actuators hold: target and position agree."""
+    env = TaskVectorEnv(task, num_envs=2, latency=0.05, period=0.1, knowledge=("vector_to_go",))
+    env.reset(seed=0)
+    truncated = np.zeros(2, bool)
+    while not truncated.any():
+        observation, _, _, truncated, _ = env.step(np.array([4, 4]))
+    assert (observation[:, env.layout.slices["vector_to_go"]] == 0).all()
+    assert (env.simulation.target == env.simulation.qpos[:, env.task.controlled.qpos]).all()
+
+
+@given(
+    task=st.sampled_from(TASK_NAMES),
+    latency=st.integers(0, 10),
+    knowledge=st.sets(st.sampled_from(ALL_KNOWLEDGE)),
+    stacks=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    seed=st.integers(0, 1000),
+)
+def test_observations_keep_to_their_space_and_seed(task, latency, knowledge, stacks, seed):
+    def rollout():
+        env = TaskVectorEnv(
+            task,
+            num_envs=2,
+            latency=latency * 0.005,
+            period=0.05,
+            knowledge=knowledge,
+            stack_observations=stacks[0],
+            stack_actions=stacks[1],
+        )
+        first, _ = env.reset(seed=seed)
+        return env, [first, *(step[0] for step in random_rollout(env, 8, seed))]
+
+    env, observations = rollout()
+    for observation in observations:
+        assert observation in env.observation_space
+    for a, b in zip(observations, rollout()[1], strict=True):
+        assert (a == b).all()
+
+
+def test_seeds_differ():
+    env = TaskVectorEnv("cartpole", num_envs=2)
+    first, _ = env.reset(seed=0)
+    assert (first[0] != first[1]).any()
+    again, _ = env.reset()
+    assert (first != again).any()
+
+
+def test_stacked_action_is_the_previous_action():
+    env = TaskVectorEnv("cartpole", latency=0.05, knowledge=("previous_action",), stack_actions=2)
+    env.reset(seed=0)
+    seen = [env.step(np.array([action]))[0][0] for action in (1, 3, 0)]
+    slices = env.layout.slices
+    for observation, newest in zip(seen, (1, 3, 0), strict=True):
+        assert observation[slices["previous_action"]].argmax() == newest
+        assert (observation[slices["past_actions"]][:5] == np.eye(5)[newest]).all()
+    assert (seen[2][slices["past_actions"]][5:] == np.eye(5)[3]).all()
+
+
+def test_knowledge_at_the_switch_is_of_the_new_action():
+    env = TaskVectorEnv("cartpole", latency=0.025, knowledge=ALL_KNOWLEDGE)
+    env.reset(seed=0)
+    env.step(np.array([4]))
+    info = env.step(np.array([1]))[4]
+    at_switch, slices = info["observation_at_switch"][0], env.layout.slices
+    assert at_switch[slices["previous_action"]].tolist() == [0, 1, 0, 0, 0]
+    assert at_switch[slices["selection_time"]] == 1
+    assert at_switch[slices["vector_to_go"]] == pytest.approx(-0.5)  # nothing of it done
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+@pytest.mark.parametrize("mode", list(AutoresetMode)[:2])
+def test_many_equal_one_by_one(env_id, mode):
+    """The native vector environment against Gymnasium's own loop over single environments."""
+    options = {**CONCURRENT, "latency": midstride.PerStep((0.0, 0.025, 0.05))}
+    native = gymnasium.make_vec(env_id, num_envs=3, autoreset_mode=mode, **options)
+    loop = gymnasium.make_vec(
+        env_id,
+        num_envs=3,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+        **options,
+    )
+    assert native.single_observation_space == loop.single_observation_space
+    assert (native.reset(seed=7)[0] == loop.reset(seed=7)[0]).all()
+    native.action_space.seed(0)
+    ends = 0
+    for _ in range(int(1.3 * native.task.time_limit_s / 0.05)):
+        actions = native.action_space.sample()
+        a, b = native.step(actions), loop.step(actions)
+        for ours, theirs in zip((a[0], *a[2:4]), (b[0], *b[2:4]), strict=True):
+            assert np.array_equal(ours, theirs)
+        assert a[1] == pytest.approx(b[1], abs=1e-12)  # summed in another order
+        for key in ("latency_s", "period_s", "observation_at_switch"):
+            if mode is AutoresetMode.SAME_STEP:
+                stepped = ~a[3]  # a finished environment's entry is in final_info
+                assert np.array_equal(a[4][key][stepped], b[4].get(key, a[4][key])[stepped])
+            elif f"_{key}" in b[4]:
+                assert np.array_equal(a[4][f"_{key}"], b[4][f"_{key}"])
+                assert np.array_equal(a[4][key][a[4][f"_{key}"]], b[4][key][b[4][f"_{key}"]])
+        if "final_obs" in b[4]:
+            assert np.array_equal(a[4]["_final_obs"], b[4]["_final_obs"])
+            for i in np.flatnonzero(b[4]["_final_obs"]):
+                assert np.array_equal(a[4]["final_obs"][i], b[4]["final_obs"][i])
+                assert np.array_equal(
+                    a[4]["final_info"]["observation_at_switch"][i],
+                    b[4]["final_info"]["observation_at_switch"][i],
+                )
+        ends += int(a[3].sum())
+    assert ends >= 3
+
+
+def test_the_last_observation_is_not_lost():
+    same = TaskVectorEnv("pointmass", num_envs=2)
+    off = TaskVectorEnv("pointmass", num_envs=2, autoreset_mode="Disabled")
+    same.reset(seed=0)
+    off.reset(seed=0)
+    truncated = np.zeros(2, bool)
+    while not truncated.any():
+        observation, _, _, truncated, info = same.step(np.array([1, 2]))
+        true_last, *_ = off.step(np.array([1, 2]))
+    assert (info["final_obs"] == true_last).all()
+    assert (observation != true_last).any()
+    with pytest.raises(RuntimeError, match="episode is over: reset it"):
+        off.step(np.array([1, 2]))
+
+
+def test_some_environments_can_be_reset():
+    env = TaskVectorEnv("cartpole", num_envs=3, autoreset_mode="Disabled")
+    env.reset(seed=0)
+    before = random_rollout(env, 5)[-1][0]
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert (after[[0, 2]] == before[[0, 2]]).all()
+    assert (after[1] != before[1]).any()
+
+
+def test_gymnasium_wrappers_understand_infos():
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(
+        gymnasium.make_vec("midstride/PointMass-v0", num_envs=2)
+    )
+    envs.reset(seed=0)
+    for _ in range(51):
+        *_, info = envs.step(envs.action_space.sample())
+        if "episode" in info:
+            break
+    assert (info["episode"]["l"] == 50).all()
+    listed = gymnasium.wrappers.vector.DictInfoToList(
+        gymnasium.make_vec("midstride/PointMass-v0", num_envs=2)
+    )
+    listed.reset(seed=0)
+    *_, infos = listed.step(listed.action_space.sample())
+    assert [set(i) >= {"latency_s", "observation_at_switch"} for i in infos] == [True, True]
+
+
+def test_infos_and_observations_are_not_overwritten():
+    env = TaskVectorEnv("cartpole", num_envs=2, latency=0.025, knowledge=ALL_KNOWLEDGE)
+    first, _ = env.reset(seed=0)
+    kept = first.copy()
+    observation, reward, _, _, info = env.step(np.array([0, 4]))
+    snapshot = observation.copy(), reward.copy(), {k: np.copy(v) for k, v in info.items()}
+    random_rollout(env, 5)
+    assert (first == kept).all()
+    assert (observation == snapshot[0]).all()
+    assert (reward == snapshot[1]).all()
+    for key, value in snapshot[2].items():
+        assert np.array_equal(info[key], value), key
+
+
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_stable_baselines3_contract(env_id):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(gymnasium.make(env_id, **CONCURRENT).unwrapped)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "juggling"}, "unknown task"),
+        ({"latency": 0.06}, "longer than the period"),
+        ({"latency": 0.003}, "nearest valid times are 0 ms and 5 ms"),
+        ({"latency": -0.005}, "at least 0 s"),
+        ({"latency": float("nan")}, "at least 0 s"),
+        ({"latency": "50ms"}, "must be seconds"),
+        ({"execution": 0.0}, "would last 0 s"),
+        ({"execution": 0.01, "period": 0.05}, "either a period or an execution"),
+        ({"knowledge": ("magic",)}, "unknown knowledge"),
+        ({"actions": 2}, "from 3 to 8"),
+        ({"actions": 9}, "from 3 to 8"),
+        ({"actions": "many"}, "whole number or 'continuous'"),
+        ({"stack_actions": 7}, "from 0 to 4"),
+        ({"tick": 0.0}, "longer than 0 s"),
+        ({"tick": 0.02, "latency": 0.005}, "nearest valid times are 0 ms and 20 ms"),
+        ({"render_mode": "human"}, "render_mode"),
+        ({"num_envs": 0}, "num_envs"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        TaskVectorEnv(**{"task": "cartpole", **options})
+
+
+@pytest.mark.parametrize("actions", [[5], [-1], [0.5], [0, 1]])
+def test_bad_discrete_actions(actions):
+    env = TaskVectorEnv("cartpole")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="actions must be"):
+        env.step(np.array(actions))
+
+
+def test_bad_continuous_actions():
+    env = TaskVectorEnv("pointmass", actions="continuous")
+    env.reset(seed=0)
+    for bad in ([[np.nan, 0]], [[0.0]], [0.0, 0.0]):
+        with pytest.raises(ValueError, match="actions must be 1 x 2 numbers"):
+            env.step(np.array(bad))
+
+
+def test_step_before_reset():
+    with pytest.raises(RuntimeError, match="call reset before"):
+        TaskVectorEnv("cartpole").step(np.array([0]))
+
+
+# --- Pictures
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_pictures_show_the_motion(task):
+    env = TaskEnv(task, render_mode="rgb_array", latency=0.05)
+    env.reset(seed=0)
+    first = env.render()
+    assert first.shape == (240, 320, 3)
+    assert first.dtype == np.uint8
+    assert (first == env.render()).all()
+    for _ in range(15):
+        env.step(4)
+    assert len(np.unique(first.reshape(-1, 3), axis=0)) > 50
+    changed = (env.render() != first).any(axis=-1).mean()
+    assert 0.001 < changed < 0.5
+
+
+def test_no_picture_unless_asked_for():
+    env = TaskEnv("cartpole")
+    env.reset(seed=0)
+    assert env.render() is None
+
+
+def test_the_marker_stands_at_the_target():
+    """The red disc is drawn where the target projects to: right of the cart when going right."""
+    env = TaskEnv("cartpole", render_mode="rgb_array")
+    env.reset(seed=0)
+    env.step(4)
+    image = env.render().astype(int)
+    red = (image[..., 0] > 200) & (image[..., 1] < 90) & (image[..., 2] < 90)
+    columns = np.flatnonzero(red.any(axis=0))
+    target = env.vector.simulation.target[0, 0]
+    # 4.6 m away, 45 degrees high: 240 px show 2 * 4.6 * tan(22.5 deg) m
+    pixels_per_m = 240 / (2 * 4.6 * np.tan(np.pi / 8))
+    assert columns.mean() == pytest.approx(160 + target * pixels_per_m, abs=1.5)
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_a_million_steps():
+    import resource
+
+    env = TaskVectorEnv(
+        "pendulum", num_envs=256, latency=0.005, period=0.01, knowledge=ALL_KNOWLEDGE
+    )
+    env.reset(seed=0)
+    actions = np.zeros(256, int)
+    peaks = []
+    for _ in range(4):
+        for _ in range(1000):
+            env.step(actions)
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert peaks[-1] - peaks[0] < 5 * 1024  # KiB, over 768,000 steps

@@ -1,0 +1,49 @@
+"""The examples run, and show what they say they show."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_wrap_your_environment():
+    module = load("wrap_your_environment")
+    balanced = [module.seconds_balanced(latency_s, episodes=3) for latency_s in (0.0, 0.04)]
+    assert balanced[0] > 30  # upright to the end
+    assert balanced[1] < 5  # falls
+
+
+def test_vector_environment(capsys):
+    load("vector_environment").main(num_envs=8, steps=420)
+    found = re.search(r"(\d+) episodes, mean return (\d+)", capsys.readouterr().out)
+    assert found is not None
+    assert int(found[1]) >= 8
+    assert 0 < int(found[2]) < 200  # random actions do not swing up
+
+
+def test_train_with_stable_baselines3(capsys):
+    pytest.importorskip("stable_baselines3")
+    load("train_with_stable_baselines3").main(steps=300)
+    lines = re.findall(r"knows (.+): return (\d+) of 1000", capsys.readouterr().out)
+    assert [name for name, _ in lines] == ["nothing", "vector_to_go"]
+
+
+def test_readme_example_runs():
+    """The Python in README is the Python that works."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})

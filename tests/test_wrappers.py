@@ -1,0 +1,323 @@
+"""Environments that others wrote, against themselves."""
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import midstride
+from midstride.wrappers import DMControlEnv
+from tests.helpers import assert_columns_alive
+
+suite = pytest.importorskip("dm_control.suite")
+
+GYM_IDS = (
+    "Reacher-v5",
+    "Pusher-v5",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Walker2d-v5",
+    "Ant-v5",
+    "Swimmer-v5",
+    "InvertedDoublePendulum-v5",
+)
+DM_TASKS = (
+    ("cartpole", "swingup"),  # RK4
+    ("pendulum", "swingup"),
+    ("walker", "walk"),
+    ("cheetah", "run"),
+    ("reacher", "easy"),
+    ("fish", "swim"),  # position actuators
+    ("finger", "spin"),
+    ("hopper", "hop"),
+)
+
+
+def make(kind: str, **options):
+    if kind == "gym":
+        return midstride.Concurrent(gymnasium.make("Reacher-v5"), **options)
+    return midstride.from_dm_control("walker", "walk", **options)
+
+
+@pytest.mark.parametrize("env_id", GYM_IDS)
+def test_zero_latency_is_the_bare_gymnasium_environment(env_id):
+    bare = gymnasium.make(env_id)
+    wrapped = midstride.Concurrent(gymnasium.make(env_id), latency=0.0)
+    assert wrapped.observation_space == bare.observation_space
+    assert np.array_equal(wrapped.reset(seed=0)[0], bare.reset(seed=0)[0])
+    bare.action_space.seed(0)
+    for _ in range(400):
+        action = bare.action_space.sample()
+        ours, theirs = wrapped.step(action), bare.step(action)
+        assert np.array_equal(ours[0], theirs[0])
+        assert ours[1:4] == theirs[1:4]
+        if ours[2] or ours[3]:
+            assert np.array_equal(wrapped.reset()[0], bare.reset()[0])
+
+
+@pytest.mark.parametrize(("domain", "task"), DM_TASKS)
+def test_zero_latency_is_the_bare_dm_control_task(domain, task):
+    bare = suite.load(domain, task, task_kwargs={"random": 3})
+    wrapped = midstride.from_dm_control(domain, task, latency=0.0)
+
+    def flat(step):
+        return np.concatenate([np.ravel(v) for v in step.observation.values()])
+
+    # The seed that reset gives must be the one that dm_control would have started from.
+    assert np.array_equal(wrapped.reset(seed=3)[0], flat(bare.reset()))
+    wrapped.action_space.seed(0)
+    for _ in range(400):
+        action = np.clip(wrapped.action_space.sample(), -1, 1)
+        observation, reward, terminated, truncated, _ = wrapped.step(action)
+        step = bare.step(action)
+        assert np.array_equal(observation, flat(step))
+        assert reward == step.reward
+        assert terminated == (step.last() and step.discount == 0)
+        assert truncated == (step.last() and step.discount != 0)
+        if step.last():
+            assert np.array_equal(wrapped.reset()[0], flat(bare.reset()))
+
+
+def test_a_termination_is_not_a_time_limit():
+    env = midstride.from_dm_control("walker", "walk")
+    env.reset(seed=0)
+    assert env.step(env.action_space.sample())[2:4] == (False, False)
+    env.unwrapped.dm_env.task.get_termination = lambda physics: 0.0
+    assert env.step(env.action_space.sample())[2:4] == (True, False)
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+def test_an_environment_may_move_in_several_calls(calls):
+    """The switch falls where it falls, however the environment divides its own step."""
+    states = []
+    for divided in (False, True):
+        env = midstride.Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.03)
+        inner = env.unwrapped
+        if divided:
+            whole = inner.do_simulation
+            inner.do_simulation = lambda control, n, whole=whole: [
+                whole(control, n // calls) for _ in range(calls)
+            ]
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        for _ in range(20):
+            env.step(env.action_space.sample())
+        states.append(inner.data.qpos.copy())
+    assert np.array_equal(*states)
+
+
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5", "Reacher-v5"])
+@pytest.mark.parametrize("latency", ["fixed", "per step", "whole period"])
+def test_gymnasium_physics_is_split_at_the_switch(env_id, latency):
+    """A second copy of the model, stepped by hand with the same control schedule."""
+    bare = gymnasium.make(env_id).unwrapped
+    tick_s, ticks = bare.model.opt.timestep, bare.frame_skip
+    choices = {
+        "fixed": midstride.Fixed((ticks - 1) * tick_s),
+        "per step": midstride.PerStep(tuple(k * tick_s for k in range(ticks + 1))),
+        "whole period": midstride.Fixed(ticks * tick_s),
+    }
+    env = midstride.Concurrent(gymnasium.make(env_id), latency=choices[latency])
+    env.reset(seed=1)
+    model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
+    data.qpos[:], data.qvel[:] = env.unwrapped.data.qpos, env.unwrapped.data.qvel
+    mujoco.mj_forward(model, data)
+    env.action_space.seed(0)
+    for _ in range(100):
+        action = env.action_space.sample()
+        *_, terminated, truncated, info = env.step(action)
+        switch = round(info["latency_s"] / tick_s)
+        mujoco.mj_step(model, data, nstep=switch) if switch else None
+        data.ctrl[:] = action
+        at_switch = data.qpos.copy()
+        mujoco.mj_step(model, data, nstep=ticks - switch) if ticks > switch else None
+        assert np.array_equal(env.unwrapped.data.qpos, data.qpos)
+        assert np.array_equal(env.unwrapped.data.qvel, data.qvel)
+        if env_id == "HalfCheetah-v5":
+            assert np.array_equal(info["observation_at_switch"][:8], at_switch[1:])
+        if terminated or truncated:
+            break
+
+
+@pytest.mark.parametrize("domain_task", [("walker", "walk"), ("cartpole", "swingup")])
+def test_dm_control_physics_is_split_at_the_switch(domain_task):
+    env = midstride.from_dm_control(*domain_task)
+    tick_s, ticks = env.timing.tick_s, env.unwrapped.frame_skip
+    latency = midstride.PerStep(tuple(k * tick_s for k in range(ticks + 1)))
+    env = midstride.from_dm_control(*domain_task, latency=latency)
+    env.reset(seed=2)
+    own = env.unwrapped.data
+    model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
+    data.qpos[:], data.qvel[:] = own.qpos, own.qvel
+    data.qacc_warmstart[:] = own.qacc_warmstart
+    env.action_space.seed(0)
+    for _ in range(150):
+        action = env.action_space.sample()
+        *_, info = env.step(action)
+        for tick in range(ticks):
+            if tick == round(info["latency_s"] / tick_s):
+                data.ctrl[:] = action
+            mujoco.mj_step(model, data)
+        if info["latency_s"] == ticks * tick_s:
+            data.ctrl[:] = action
+        assert np.array_equal(own.qpos, data.qpos)
+        assert np.array_equal(own.qvel, data.qvel)
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+@pytest.mark.filterwarnings("ignore")
+def test_gymnasium_contract(kind):
+    check_env(make(kind, latency=0.005 if kind == "dm" else 0.01), skip_render_check=True)
+    knowing = make(kind, latency=0.0, knowledge=("previous_action", "selection_time"))
+    check_env(knowing, skip_render_check=True)
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+@pytest.mark.filterwarnings("ignore")
+def test_stable_baselines3_contract(kind):
+    checker = pytest.importorskip("stable_baselines3.common.env_checker")
+    checker.check_env(make(kind, knowledge=("previous_action",), stack_observations=1))
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+def test_knowledge_follows_the_environments_own_columns(kind):
+    tick_s = make(kind).timing.tick_s
+    latency = midstride.PerStep((0.0, tick_s))
+    plain = make(kind, latency=latency)
+    env = make(
+        kind, latency=latency, knowledge=("previous_action", "selection_time"), stack_actions=1
+    )
+    own = plain.observation_space.shape[0]
+    first, _ = env.reset(seed=0)
+    assert np.array_equal(first[:own], plain.reset(seed=0)[0])
+    assert (first[own:] == 0).all()
+    env.action_space.seed(0)
+    seen = [first]
+    for _ in range(60):
+        action = env.action_space.sample()
+        observation, *_, info = env.step(action)
+        assert np.array_equal(observation[:own], plain.step(action)[0])
+        low, high = env.action_space.low, env.action_space.high
+        scaled = (action - (low + high) / 2) / ((high - low) / 2)
+        assert observation[env.layout.slices["previous_action"]] == pytest.approx(scaled)
+        assert observation[env.layout.slices["past_actions"]] == pytest.approx(scaled)
+        measured = info["latency_s"] / tick_s
+        assert observation[env.layout.slices["selection_time"]] == pytest.approx(measured)
+        seen.append(observation)
+    names = env.columns
+    changing = [i for i, name in enumerate(names) if "observation:" not in name]
+    assert_columns_alive(np.array(seen)[:, changing], tuple(names[i] for i in changing))
+
+
+def test_vector_to_go_of_position_actuators():
+    env = midstride.from_dm_control("fish", "swim", latency=0.02, knowledge=("vector_to_go",))
+    observation, _ = env.reset(seed=0)
+    columns = env.layout.slices["vector_to_go"]
+    assert observation[columns] == pytest.approx(np.zeros(5), abs=1e-12)
+    env.action_space.seed(0)
+    for _ in range(20):
+        action = env.action_space.sample()
+        observation, *_, info = env.step(action)
+        low, high = env.unwrapped.model.actuator_ctrlrange.T
+        left = (action - env.unwrapped.data.actuator_length) / ((high - low) / 2)
+        assert observation[columns] == pytest.approx(left)
+        assert info["observation_at_switch"][columns] != pytest.approx(left)
+
+
+def test_position_actuators_hold_before_the_first_switch():
+    env = midstride.from_dm_control("fish", "swim", latency=0.04)
+    env.reset(seed=0)
+    start = env.unwrapped.data.actuator_length.copy()
+    env.step(env.action_space.high)
+    # The whole first period is latency: the fins stay (water moves them a little).
+    assert np.abs(env.unwrapped.data.actuator_length - start).max() < 0.05
+    env.step(env.action_space.high)
+    assert np.abs(env.unwrapped.data.actuator_length - start).max() > 0.2
+
+
+def test_motors_rest_before_the_first_switch():
+    env = midstride.Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.05)
+    other = midstride.Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.05)
+    env.reset(seed=0)
+    other.reset(seed=0)
+    first = env.step(env.action_space.high)[0]
+    assert np.array_equal(first, other.step(env.action_space.low)[0])
+    assert not np.array_equal(
+        env.step(env.action_space.high)[0], other.step(env.action_space.high)[0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+def test_nothing_in_flight_survives_a_reset(kind):
+    tick_s = make(kind).timing.tick_s
+    options = {
+        "latency": midstride.PerStep((0.0, tick_s, 2 * tick_s)),
+        "knowledge": ("previous_action", "selection_time"),
+        "stack_observations": 2,
+    }
+    used, fresh = make(kind, **options), make(kind, **options)
+    used.reset(seed=9)
+    for _ in range(10):
+        used.step(used.action_space.sample())
+    assert np.array_equal(used.reset(seed=4)[0], fresh.reset(seed=4)[0])
+    fresh.action_space.seed(0)
+    for _ in range(20):
+        action = fresh.action_space.sample()
+        assert np.array_equal(used.step(action)[0], fresh.step(action)[0])
+
+
+def test_the_reward_is_split_in_proportion_to_time():
+    env = midstride.Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.02)
+    env.reset(seed=0)
+    _, reward, *_, info = env.step(env.action_space.high)
+    assert info["reward_before_switch"] == pytest.approx(0.4 * reward)
+    assert info["reward_before_switch"] + info["reward_after_switch"] == pytest.approx(reward)
+
+
+def test_wrappers_inside_and_outside():
+    inside = gymnasium.wrappers.RescaleAction(gymnasium.make("Pusher-v5"), -1.0, 1.0)
+    env = midstride.Concurrent(inside, latency=0.01, knowledge=("previous_action",))
+    env = gymnasium.wrappers.RecordEpisodeStatistics(env)
+    env.reset(seed=0)
+    for _ in range(100):
+        *_, truncated, info = env.step(env.action_space.sample())
+        if truncated:
+            break
+    assert info["episode"]["l"] == 100
+
+
+def test_close_gives_the_environment_back():
+    bare = gymnasium.make("Reacher-v5")
+    own = bare.unwrapped._step_mujoco_simulation
+    wrapped = midstride.Concurrent(bare, latency=0.01)
+    assert bare.unwrapped._step_mujoco_simulation != own
+    wrapped.close()
+    assert bare.unwrapped._step_mujoco_simulation == own
+
+
+def test_dm_control_pictures_need_no_opengl():
+    env = midstride.from_dm_control("walker", "walk", render_mode="rgb_array")
+    env.reset(seed=0)
+    image = env.render()
+    assert image.shape == (240, 320, 3)
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 50
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda: make("gym", latency=0.03), "longer than the period of 20 ms"),
+        (lambda: make("gym", latency=0.005), "nearest valid times are 0 ms and 10 ms"),
+        (lambda: make("gym", knowledge=("vector_to_go",)), "needs position-controlled actuators"),
+        (lambda: make("dm", knowledge=("vector_to_go",)), "needs position-controlled actuators"),
+        (lambda: make("gym", knowledge=("magic",)), "unknown knowledge 'magic'"),
+        (lambda: midstride.Concurrent(gymnasium.make("CartPole-v1")), "Gymnasium MuJoCo"),
+        (lambda: midstride.from_dm_control("walker", "fly"), "walker has the tasks run, stand"),
+        (lambda: midstride.from_dm_control("yeti", "walk"), "unknown .* the domains are acrobot"),
+        (lambda: DMControlEnv("walker", "walk", "human"), "render_mode"),
+    ],
+)
+def test_bad_input(attempt, message):
+    with pytest.raises(ValueError, match=message):
+        attempt()
