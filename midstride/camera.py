@@ -39,7 +39,7 @@ class Camera:
             raise ValueError(f"an image needs pixels, got {self.width} x {self.height}")
 
     @cached_property
-    def _axes(self) -> NDArray[np.float64]:
+    def _axes(self) -> NDArray[np.floating]:
         """Right, up and forward of the camera, as rows."""
         forward = np.subtract(self.viewpoint.target, self.viewpoint.position)
         forward = forward / np.linalg.norm(forward)
@@ -52,7 +52,7 @@ class Camera:
         return float(np.tan(np.deg2rad(self.viewpoint.fov_deg) / 2))
 
     @cached_property
-    def _directions(self) -> NDArray[np.float64]:
+    def _directions(self) -> NDArray[np.floating]:
         """One unit vector per ray, (height * width * samples, 3)."""
         h, w = self.height * _SAMPLES, self.width * _SAMPLES
         y = self._half_height * (1 - (2 * np.arange(h) + 1) / h)
@@ -81,7 +81,7 @@ class Camera:
         )  # fmt: skip
         return self._shade(model, distance, geom, normal)
 
-    def project(self, point: NDArray[np.float64]) -> tuple[float, float]:
+    def project(self, point: NDArray[np.floating]) -> tuple[float, float]:
         """Column and row of a world point in the image, in pixels."""
         x, y, depth = self._axes @ np.subtract(point, self.viewpoint.position)
         scale = self.height / (2 * self._half_height * depth)
@@ -90,9 +90,9 @@ class Camera:
     def _shade(
         self,
         model: mujoco.MjModel,
-        distance: NDArray[np.float64],
+        distance: NDArray[np.floating],
         geom: NDArray[np.int32],
-        normal: NDArray[np.float64],
+        normal: NDArray[np.floating],
     ) -> Image:
         rgb = _geom_colours(model)[geom]
         points = self.viewpoint.position + distance[:, None] * self._directions
@@ -106,7 +106,7 @@ class Camera:
         return np.clip(fine.mean(axis=(1, 3)) * 255, 0, 255).astype(np.uint8)
 
 
-def _geom_colours(model: mujoco.MjModel) -> NDArray[np.float64]:
+def _geom_colours(model: mujoco.MjModel) -> NDArray[np.floating]:
     """The colour of each geom: its material's, if it has one; (ngeom, 3)."""
     rgb = model.geom_rgba[:, :3].astype(float)
     with_material = np.flatnonzero(model.geom_matid >= 0)

@@ -217,7 +217,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
         return tuple(images)
 
-    def _decode(self, actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    def _decode(self, actions: NDArray[Any]) -> tuple[NDArray[np.floating], NDArray[np.float32]]:
         """Actions as displacements in units of the action scale, and as columns."""
         if self._displacements is not None:
             count = len(self._displacements)
@@ -342,7 +342,7 @@ def make_timing(
 
 def _action_table(
     task: Task, actions: Actions
-) -> tuple[NDArray[np.float64] | None, tuple[str, ...], NDArray[np.float64]]:
+) -> tuple[NDArray[np.floating] | None, tuple[str, ...], NDArray[np.floating]]:
     """Displacements by discrete action (None: continuous), column names, lowest column values."""
     if actions == "continuous":
         names = task.controlled.names

@@ -7,7 +7,7 @@ observation, termination and resets are the environment's own code.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import mujoco
@@ -57,13 +57,13 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             stack_actions=stack_actions,
         )
         gymnasium.Wrapper.__init__(self, env)
-        inner: Any = env.unwrapped
+        inner = env.unwrapped
         if not isinstance(inner, (MujocoEnv, DMControlEnv)):
             raise ValueError(
                 f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
                 f"inside a step; {inner} is not one"
             )
-        self._inner = inner
+        self._inner = cast(Any, inner)  # its private methods are called and replaced
         tick_s = float(inner.model.opt.timestep)
         self.timing = Timing(as_latency(latency), period_s=inner.frame_skip * tick_s, tick_s=tick_s)
         self._servos = _position_servos(inner.model)
@@ -84,7 +84,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self._latency_s = 0.0
         self._ticks_to_switch: int | None = None  # None outside of a step
         self._control_in_flight = np.zeros(inner.model.nu)
-        self._own_step = inner._step_mujoco_simulation
+        self._own_step = self._inner._step_mujoco_simulation
         self._at_switch: Any = None
         self._inner._step_mujoco_simulation = self._split_step
 
