@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -100,11 +100,26 @@ def describe(
     console.print(table)
 
 
+def reproduce(
+    experiment: Annotated[Literal["theory"], tyro.conf.Positional],
+    output: Path | None = None,
+) -> None:
+    """Make one of the paper's results again.
+
+    Args:
+        experiment: theory: which knowledge is necessary and sufficient, exactly (seconds)
+        output: folder for table, plot and configuration (default: results/EXPERIMENT)
+    """
+    from midstride.theory import experiment as theory
+
+    theory.reproduce(output or Path("results") / experiment, Console())
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "describe": describe},
+            {"demo": demo, "describe": describe, "reproduce": reproduce},
             prog="midstride",
             description="Reinforcement learning for machines that think while they move.",
             args=args,

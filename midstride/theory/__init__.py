@@ -1,0 +1,1 @@
+"""The paper's theory, executable: tabular and continuous-time concurrent MDPs, exactly."""
