@@ -25,7 +25,9 @@ def run() -> list[Figure]:
     solve_concurrent(mdp, TOLERANCE)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    size = f"{mdp.world.states} states x {mdp.world.actions} in flight x {mdp.world.actions} actions"
+    size = (
+        f"{mdp.world.states} states x {mdp.world.actions} in flight x {mdp.world.actions} actions"
+    )
     return [
         Figure("theory/solve-seconds", float(np.median(times)), "s", f"{size}, to {TOLERANCE:g}"),
         Figure("theory/memory-vs-table", peak / q.nbytes, "x", "the table of Q itself"),

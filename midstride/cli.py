@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+import midstride
 from midstride.timing import format_s, parse_latency, parse_s
 
 
@@ -34,8 +35,12 @@ def demo(
     """
     from midstride import demo as module
 
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if episodes < 2:
+        raise ValueError(f"episodes must be at least 2, for an interval, got {episodes}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
+    if not latencies:
+        raise ValueError("give at least one latency")
     latencies_s = [parse_s(latency) for latency in latencies]
     module.demo(latencies_s, parse_s(period), episodes, seed, output, Console())
 
@@ -117,6 +122,9 @@ def reproduce(
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
+    if (sys.argv[1:] if args is None else args) == ["--version"]:
+        print(f"midstride {midstride.__version__}")
+        return
     try:
         tyro.extras.subcommand_cli_from_dict(
             {"demo": demo, "describe": describe, "reproduce": reproduce},
@@ -124,8 +132,8 @@ def main(args: list[str] | None = None) -> None:
             description="Reinforcement learning for machines that think while they move.",
             args=args,
         )
-    except ValueError as error:
-        print(f"midstride: {error}", file=sys.stderr)
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"midstride: {error or 'not enough memory'}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

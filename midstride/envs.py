@@ -9,13 +9,13 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import seeding
+from gymnasium.utils import EzPickle, seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from midstride.camera import Camera, Image, draw_disc
-from midstride.knowledge import Layout, Past, one_hot, selection_time
+from midstride.knowledge import Layout, Past, check_features, one_hot, selection_time
 from midstride.simulation import Simulation, Snapshot
 from midstride.tasks import Task, make_task
 from midstride.timing import LatencyModel, Timing, as_latency
@@ -43,7 +43,7 @@ def register() -> None:
         )
 
 
-class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
+class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], EzPickle):
     """Many concurrent environments of one task, stepped together.
 
     task: pointmass, cartpole or pendulum
@@ -62,7 +62,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
 
     `info` holds, one row per environment: reward_before_switch and reward_after_switch (their
     sum is the reward), latency_s, period_s, and observation_at_switch: what would be observed at
-    the switch, with the new action in flight.
+    the switch, with the new action in flight. A copied or pickled environment starts afresh.
     """
 
     def __init__(
@@ -81,8 +81,14 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        for name, count in (("num_envs", num_envs), ("threads", threads or 1)):
+            if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
+        knowledge = check_features(knowledge)
+        EzPickle.__init__(
+            self, task, num_envs, latency, execution, period, knowledge, actions,
+            stack_observations, stack_actions, tick, threads, autoreset_mode, render_mode,
+        )  # fmt: skip
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
         self.num_envs = num_envs
@@ -95,7 +101,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
             base=self.task.columns,
             action=action_names,
             controlled=self.task.controlled.names,
-            features=knowledge,  # type: ignore[arg-type]  # checked and ordered by Layout
+            features=knowledge,
             stack_observations=stack_observations,
             stack_actions=stack_actions,
         )
@@ -149,12 +155,16 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
             seeds = list(seed)
             if len(seeds) != self.num_envs:
                 raise ValueError(f"expected {self.num_envs} seeds, got {len(seeds)}")
+        mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, bool)))
+        if mask.shape != (self.num_envs,) or mask.dtype != bool or not mask.any():
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans, some of them true")
         if self._rngs is None:
+            if not mask.all():
+                raise ValueError("the first reset must be of all environments")
             self._rngs = [seeding.np_random(s)[0] for s in seeds]
         for i, s in enumerate(seeds):
             if s is not None:
                 self._rngs[i] = seeding.np_random(s)[0]
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         self._reset(np.flatnonzero(mask))
         return self._capture(), {}
 
@@ -254,7 +264,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]]):
         )
 
 
-class TaskEnv(gymnasium.Env[NDArray[np.float32], Any]):
+class TaskEnv(gymnasium.Env[NDArray[np.float32], Any], EzPickle):
     """One concurrent environment: the vector environment of one, unpacked.
 
     Takes the options of `TaskVectorEnv`; with the same seed it gives the same numbers.
@@ -275,6 +285,11 @@ class TaskEnv(gymnasium.Env[NDArray[np.float32], Any]):
         tick: float = 0.005,
         render_mode: str | None = None,
     ) -> None:
+        knowledge = check_features(knowledge)
+        EzPickle.__init__(
+            self, task, latency, execution, period, knowledge, actions, stack_observations,
+            stack_actions, tick, render_mode,
+        )  # fmt: skip
         self.vector = TaskVectorEnv(
             task,
             num_envs=1,

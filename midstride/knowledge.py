@@ -191,6 +191,8 @@ class Past:
 
 def check_features(names: Iterable[str] | str) -> tuple[str, ...]:
     """Feature names, in the order of `FEATURES`; an error for unknown or repeated ones."""
+    if not isinstance(names, Iterable):
+        raise ValueError(f"knowledge must be names from {', '.join(FEATURES)}, got {names!r}")
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
         if name not in FEATURES:

@@ -38,8 +38,8 @@ class Period:
 
     reward_before_switch: Array  # integral up to the switch, with the action in flight
     reward_after_switch: Array  # integral from the switch on, with the new action
-    latency_ticks: NDArray[np.int32]  # capture to switch
-    period_ticks: NDArray[np.int32]  # capture to next capture
+    latency_ticks: NDArray[np.int64]  # capture to switch
+    period_ticks: NDArray[np.int64]  # capture to next capture
     at_switch: Snapshot  # the new action in flight, nothing of it done
 
 
@@ -57,13 +57,13 @@ class Simulation:
         self.qpos = self.batch.bind("qpos")
         self.qvel = self.batch.bind("qvel")
         self.target = self.batch.bind("ctrl")  # of the action in flight, (n, controlled dims)
-        self.elapsed_ticks = np.zeros(n, np.int32)
+        self.elapsed_ticks = np.zeros(n, np.int64)
 
         # Latencies of a whole episode are drawn at its reset from the environment's own
         # generator: no Python loop while stepping, and no environment depends on another.
         self._max_steps = -(-self.limit_ticks // timing.shortest_period_ticks)
-        self._latency_schedule = np.zeros((n, self._max_steps), np.int32)
-        self._period_schedule = np.zeros((n, self._max_steps), np.int32)
+        self._latency_schedule = np.zeros((n, self._max_steps), np.int64)
+        self._period_schedule = np.zeros((n, self._max_steps), np.int64)
         self._steps = np.zeros(n, np.intp)
         self._rows = np.arange(n)
         self._reward_weight = task.reward_per_s * timing.tick_s
@@ -126,8 +126,8 @@ class Simulation:
         self,
         start: int,
         stop: int,
-        switch: NDArray[np.int32],
-        end: NDArray[np.int32],
+        switch: NDArray[np.int64],
+        end: NDArray[np.int64],
         rewards: Array,
     ) -> None:
         """Step the environments that are under way, from one event to the next."""

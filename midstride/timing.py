@@ -22,11 +22,11 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ NextLatencies = Callable[[int], NDArray[np.float64]]
 
 # A time may miss the tick grid by this share of a tick: float noise such as 3 * 0.005.
 _TOLERANCE_TICKS = 1e-6
+_MAX_TICKS = 2**30
 
 
 # --- Seconds and ticks ---------------------------------------------------------------------------
@@ -62,10 +63,9 @@ def parse_s(text: str) -> float:
 
 def check_time_s(time_s: float, what: str) -> float:
     """`time_s` as a float, if it is a finite number of seconds that is not negative."""
-    try:
-        value = float(time_s)
-    except (TypeError, ValueError):
-        raise ValueError(f"{what} must be a number of seconds, got {time_s!r}") from None
+    if isinstance(time_s, bool) or not isinstance(time_s, (int, float, np.number)):
+        raise ValueError(f"{what} must be a number of seconds, got {time_s!r}")
+    value = float(time_s)
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{what} must be a finite time of at least 0 s, got {value} s")
     return value
@@ -81,6 +81,11 @@ def check_tick_s(tick_s: float) -> float:
 def to_ticks(time_s: float, tick_s: float, what: str) -> int:
     """The whole number of ticks in `time_s`; an error with the nearest valid times if none."""
     ticks = check_time_s(time_s, what) / tick_s
+    if ticks > _MAX_TICKS:
+        raise ValueError(
+            f"{what} of {format_s(time_s)} is too long to be counted in physics ticks of "
+            f"{format_s(tick_s)}"
+        )
     whole = round(ticks)
     if abs(ticks - whole) > _TOLERANCE_TICKS * max(1.0, whole):
         below = math.floor(ticks)
@@ -93,6 +98,19 @@ def to_ticks(time_s: float, tick_s: float, what: str) -> int:
 
 
 # --- Latency models ------------------------------------------------------------------------------
+
+
+def _check_rounding(rounding: str) -> None:
+    if rounding not in get_args(Rounding):
+        raise ValueError(
+            f"rounding must be one of {', '.join(map(repr, get_args(Rounding)))}, got {rounding!r}"
+        )
+
+
+def _as_times(times_s: Iterable[float]) -> tuple[float, ...]:
+    if not isinstance(times_s, Iterable):
+        raise ValueError(f"latencies must be a sequence of seconds, got {times_s!r}")
+    return tuple(check_time_s(time_s, "latency") for time_s in times_s)
 
 
 class LatencyModel(Protocol):
@@ -122,6 +140,7 @@ class Fixed:
 
     def __post_init__(self) -> None:
         check_time_s(self.latency_s, "latency")
+        _check_rounding(self.rounding)
 
     @property
     def values_s(self) -> NDArray[np.float64]:
@@ -140,11 +159,10 @@ class _Choice:
     rounding: Rounding = "exact"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices_s", tuple(self.choices_s))
+        object.__setattr__(self, "choices_s", _as_times(self.choices_s))
+        _check_rounding(self.rounding)
         if not self.choices_s:
             raise ValueError("a set of latencies needs at least one latency, got none")
-        for choice_s in self.choices_s:
-            check_time_s(choice_s, "latency")
         if self.probabilities is not None:
             object.__setattr__(self, "probabilities", tuple(self.probabilities))
             p = np.asarray(self.probabilities, float)
@@ -199,6 +217,9 @@ class Sampled:
                 f"the lowest latency ({format_s(self.low_s)}) must not exceed the highest "
                 f"({format_s(self.high_s)})"
             )
+        if not callable(self.draw):
+            raise ValueError("draw must be a function (rng, n) -> n latencies in seconds")
+        _check_rounding(self.rounding)
         if self.rounding == "exact":
             raise ValueError("a continuous latency needs rounding='up' or rounding='nearest'")
 
@@ -229,11 +250,12 @@ class Trace:
     start: Literal["random", "first"] = "random"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "latencies_s", tuple(float(x) for x in self.latencies_s))
+        object.__setattr__(self, "latencies_s", _as_times(self.latencies_s))
+        _check_rounding(self.rounding)
+        if self.start not in ("random", "first"):
+            raise ValueError(f"start must be 'random' or 'first', got {self.start!r}")
         if not self.latencies_s:
             raise ValueError("a latency trace needs at least one latency, got none")
-        for latency_s in self.latencies_s:
-            check_time_s(latency_s, "latency in the trace")
 
     @classmethod
     def from_csv(
@@ -264,13 +286,14 @@ class Trace:
 
 def _read_trace(path: Path) -> list[float]:
     try:
-        lines = [row for row in csv.reader(path.read_text().splitlines()) if any(row)]
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the text
+        lines = [row for row in csv.reader(text.splitlines()) if any(row)]
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the latency trace {path}: {error}") from None
     if not lines:
         raise ValueError(f"the latency trace {path} is empty: it needs one latency per line")
 
-    header = [cell.strip() for cell in lines[0]]
+    header = [cell.strip().lower() for cell in lines[0]]
     column, unit, first = 0, 1.0, 0
     named = [i for i, name in enumerate(header) if name in ("latency_s", "latency_ms")]
     if named:
@@ -287,7 +310,7 @@ def _read_trace(path: Path) -> list[float]:
             latencies_s.append(float(row[column]) * unit)
         except (ValueError, IndexError):
             raise ValueError(
-                f"row {number} of the latency trace {path} holds no number: {','.join(row)!r}"
+                f"row {number} of the latency trace {path} has no latency: {','.join(row)!r}"
             ) from None
     if not latencies_s:
         raise ValueError(f"the latency trace {path} has a header and no latencies")
@@ -297,7 +320,7 @@ def _read_trace(path: Path) -> list[float]:
 def as_latency(latency: float | LatencyModel) -> LatencyModel:
     """A latency model from a number of seconds or a model."""
     if isinstance(latency, (int, float, np.number)):
-        return Fixed(check_time_s(float(latency), "latency"))
+        return Fixed(check_time_s(latency, "latency"))
     if isinstance(latency, (Fixed, _Choice, Sampled, Trace)):
         return latency
     if isinstance(latency, type) or not callable(getattr(latency, "episode", None)):
@@ -356,7 +379,7 @@ class Timing:
                 raise ValueError(
                     f"a latency of {format_s(high_ticks * self.tick_s)} is longer than the period "
                     f"of {format_s(self.period_s)}: the next action would be ready only after the "
-                    "next observation; give a longer period, or an execution time instead of it"
+                    "next observation"
                 )
         else:
             assert self.execution_s is not None
@@ -367,20 +390,21 @@ class Timing:
                 "pass between two observations"
             )
 
-    def _to_ticks(self, latencies_s: NDArray[np.float64]) -> NDArray[np.int32]:
+    def _to_ticks(self, latencies_s: NDArray[np.float64]) -> NDArray[np.int64]:
         ticks = latencies_s / self.tick_s
         if self.latency.rounding == "up":
-            return np.ceil(ticks - _TOLERANCE_TICKS).astype(np.int32)
-        return np.rint(ticks).astype(np.int32)
+            return np.ceil(ticks - _TOLERANCE_TICKS).astype(np.int64)
+        return np.rint(ticks).astype(np.int64)
 
     @cached_property
     def latency_bounds_ticks(self) -> tuple[int, int]:
         """The shortest and the longest latency that can occur."""
         values_s = np.asarray(self.latency.values_s, float)
-        if self.latency.rounding == "exact":
-            for value_s in values_s:
-                to_ticks(value_s, self.tick_s, "latency")
+        for value_s in values_s if self.latency.rounding == "exact" else ():
+            to_ticks(value_s, self.tick_s, "latency")
         ticks = self._to_ticks(values_s)
+        if ticks.max() > _MAX_TICKS:
+            raise ValueError(f"a latency of {format_s(values_s.max())} is too long")
         return int(ticks.min()), int(ticks.max())
 
     @property
@@ -398,16 +422,16 @@ class Timing:
 
     def episode(
         self, rng: np.random.Generator
-    ) -> Callable[[int], tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    ) -> Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Start an episode: a function that gives (latency_ticks, period_ticks) of n steps."""
         next_latencies = self.latency.episode(rng)
 
-        def following(n: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        def following(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             latency_ticks = self._to_ticks(next_latencies(n))
             if self.period_s is not None:
-                return latency_ticks, np.full(n, self.shortest_period_ticks, np.int32)
+                return latency_ticks, np.full(n, self.shortest_period_ticks)
             assert self.execution_s is not None
             execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
-            return latency_ticks, latency_ticks + np.int32(execution_ticks)
+            return latency_ticks, latency_ticks + execution_ticks
 
         return following

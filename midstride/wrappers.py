@@ -6,6 +6,7 @@ observation, termination and resets are the environment's own code.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,7 +18,14 @@ from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from midstride.camera import Camera, Image
-from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to_go
+from midstride.knowledge import (
+    Layout,
+    Past,
+    check_features,
+    one_hot,
+    selection_time,
+    vector_to_go,
+)
 from midstride.tasks import Viewpoint
 from midstride.timing import LatencyModel, Timing, as_latency
 
@@ -49,6 +57,8 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         stack_observations: int = 0,
         stack_actions: int = 0,
     ) -> None:
+        knowledge = check_features(knowledge)
+        self._arguments = (latency, knowledge, stack_observations, stack_actions)
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
             latency=latency,
@@ -63,7 +73,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
                 f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
                 f"inside a step; {inner} is not one"
             )
-        self._inner = cast(Any, inner)  # its private methods are called and replaced
+        if _is_concurrent(env):
+            raise ValueError("this environment is Concurrent already: wrap it once")
+        self._inner = cast(Any, inner)  # its own methods are called, and replaced during a step
         tick_s = float(inner.model.opt.timestep)
         self.timing = Timing(as_latency(latency), period_s=inner.frame_skip * tick_s, tick_s=tick_s)
         self._servos = _position_servos(inner.model)
@@ -71,22 +83,32 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             base=_base_columns(env.observation_space),
             action=_action_columns(env.action_space),
             controlled=_actuator_names(inner.model) if self._servos.all() else None,
-            features=knowledge,  # type: ignore[arg-type]  # checked and ordered by Layout
+            features=knowledge,
             stack_observations=stack_observations,
             stack_actions=stack_actions,
         )
         if not self.layout.is_plain:
+            if not self.layout.base:
+                raise ValueError(
+                    "knowledge and stacking need an environment that observes a flat Box, not "
+                    f"{env.observation_space}"
+                )
             self.observation_space = self._widened_space(env)
-        self._has_own_observation = env.observation_space == inner.observation_space
-
-        self._past: Past
+        self._can_observe_at_switch = env.observation_space == inner.observation_space and callable(
+            getattr(inner, "_get_obs", None)
+        )
         self._rng = np.random.default_rng()
+        self._draw: Any = None  # of the episode: None before the first reset
+        self._past: Past
+        self._last: Any = None
         self._latency_s = 0.0
-        self._ticks_to_switch: int | None = None  # None outside of a step
-        self._control_in_flight = np.zeros(inner.model.nu)
-        self._own_step = self._inner._step_mujoco_simulation
+        self._ticks_to_switch = 0
         self._at_switch: Any = None
-        self._inner._step_mujoco_simulation = self._split_step
+        self._control_in_flight = np.zeros(inner.model.nu)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copied or pickled environment starts afresh, as Gymnasium's own do."""
+        return Concurrent, (self.env, *self._arguments)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -110,10 +132,16 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         return self._augment(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        if self._draw is None:
+            raise RuntimeError("call reset before the first step")
         (switch_ticks,), (period_ticks,) = self._draw(1)
         self._ticks_to_switch, self._at_switch = int(switch_ticks), None
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._ticks_to_switch = None
+        # Only while it steps does the environment move through us; otherwise it is untouched.
+        self._inner._step_mujoco_simulation = self._split_step
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        finally:
+            del self._inner._step_mujoco_simulation
         self._latency_s = int(switch_ticks) * self.timing.tick_s
         if not self.layout.is_plain:
             base, encoded = self._base(self._last), self._encode(action)
@@ -127,32 +155,26 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "latency_s": self._latency_s,
             "period_s": int(period_ticks) * self.timing.tick_s,
         }
-        if self._at_switch is not None and self._has_own_observation:
+        if self._at_switch is not None and self._can_observe_at_switch:
             info["observation_at_switch"] = self._augment(*self._at_switch)
         return self._augment(observation), reward, terminated, truncated, info
 
-    def close(self) -> None:
-        self._inner._step_mujoco_simulation = self._own_step
-        super().close()
-
     def _split_step(self, control: Array, ticks: int) -> None:
         """What the environment calls to move: the old control up to the switch, then its own."""
-        if self._ticks_to_switch is None:  # not a step: the environment settles itself in a reset
-            self._own_step(control, ticks)
-            return
+        own_step = type(self._inner)._step_mujoco_simulation
         before = min(self._ticks_to_switch, ticks)
         if before:
-            self._own_step(self._control_in_flight, before)
+            own_step(self._inner, self._control_in_flight, before)
             self._ticks_to_switch -= before
         if self._ticks_to_switch:
             return
         if self._at_switch is None:
             self._inner.data.ctrl[:] = self._control_in_flight = np.array(control, float)
             length = self._inner.data.actuator_length.copy()
-            own = self._inner._get_obs() if self._has_own_observation else None
+            own = self._inner._get_obs() if self._can_observe_at_switch else None
             self._at_switch = own, length
         if ticks > before:
-            self._own_step(control, ticks - before)
+            own_step(self._inner, control, ticks - before)
 
     def _holding_control(self) -> Array:
         """Zero for motors; for position actuators the control at which they stay put."""
@@ -233,16 +255,20 @@ def from_dm_control(
     )
 
 
-class DMControlEnv(gymnasium.Env[Array, Any]):
+class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
     """A DeepMind Control task as a Gymnasium environment; observations flattened in its order.
 
     Its seed is given to the task anew at `reset(seed=...)`; rendering needs no OpenGL.
     """
 
     def __init__(self, domain: str, task: str, render_mode: str | None = None) -> None:
-        # Imported late: it takes seconds, and only these environments need it.
-        from dm_control import suite
+        # Imported late: it takes seconds, and only these environments need it. It looks for a
+        # display and warns if there is none; we render without one.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from dm_control import suite
 
+        gymnasium.utils.EzPickle.__init__(self, domain, task, render_mode)
         known = {f"{d}/{t}" for d, t in suite.ALL_TASKS}
         if f"{domain}/{task}" not in known:
             of_domain = sorted(t for d, t in suite.ALL_TASKS if d == domain)
@@ -261,8 +287,6 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / period_s)}
 
-        self._own_step = self.physics.step
-        self.physics.step = self._step_physics
         action = self.dm_env.action_spec()
         self.action_space = spaces.Box(
             action.minimum.astype(np.float32), action.maximum.astype(np.float32), dtype=np.float32
@@ -281,7 +305,15 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
         return _flatten(self.dm_env.reset().observation), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
-        step = self.dm_env.step(np.asarray(action, float))
+        action = np.asarray(action, float)
+        if action.shape != self.action_space.shape:
+            raise ValueError(f"an action must be {self.action_space}, got shape {action.shape}")
+        # dm_control sets the control, then steps its physics: we come between, during a step only.
+        self.physics.step = self._step_physics
+        try:
+            step = self.dm_env.step(action)
+        finally:
+            del self.physics.step
         terminated = step.last() and step.discount == 0
         truncated = step.last() and not terminated
         return _flatten(step.observation), float(step.reward), terminated, truncated, {}
@@ -296,12 +328,12 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
         return Camera(viewpoint).of_data(self.model, self.data)
 
     def _step_physics(self, nstep: int = 1) -> None:
-        """dm_control has set the control of the new action: hand it to whoever splits the step."""
         self._step_mujoco_simulation(self.data.ctrl.copy(), nstep)
 
     def _step_mujoco_simulation(self, control: Array, ticks: int) -> None:
+        """What `Concurrent` replaces, as in Gymnasium's own MuJoCo environments."""
         self.data.ctrl[:] = control
-        self._own_step(ticks)
+        type(self.physics).step(self.physics, ticks)
 
     def _get_obs(self) -> Array:
         return _flatten(self.dm_env.task.get_observation(self.physics))
@@ -309,6 +341,15 @@ class DMControlEnv(gymnasium.Env[Array, Any]):
 
 def _flatten(observation: Any) -> Array:
     return np.concatenate([np.ravel(value) for value in observation.values()]).astype(float)
+
+
+def _is_concurrent(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether a Concurrent is among the wrappers of `env`."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, Concurrent):
+            return True
+        env = env.env
+    return False
 
 
 # --- What a model's actuators are ----------------------------------------------------------------

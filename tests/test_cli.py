@@ -62,7 +62,13 @@ BAD = {
     "describe cartpole --actions few": "whole number or 'continuous'",
     "describe cartpole --tick 0": "longer than 0 s",
     "demo --latencies 100ms": "longer than the period of 60 ms",
-    "demo --episodes 0": "episodes must be at least 1",
+    "describe cartpole --latency 1e300": "too long to be counted",
+    "describe cartpole --period 1e9": "too long to be counted",
+    "describe cartpole --tick 1e-9": "too long to be counted",
+    "demo --latencies": "at least one latency",
+    "demo --seed -1": "seed must be at least 0",
+    "demo --output /dev/null": "/dev/null",
+    "demo --episodes 0": "episodes must be at least 2",
 }
 
 
@@ -74,6 +80,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, command):
     assert BAD[command] in err
     assert err.startswith("midstride: ")
     assert err.count("\n") == 1
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[1].startswith("midstride ")
 
 
 def test_unknown_command_lists_the_known(capsys):

@@ -1,5 +1,8 @@
 """The Gymnasium face: contract, reset semantics, autoreset, equality of one and many."""
 
+import copy
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -211,6 +214,31 @@ def test_some_environments_can_be_reset():
     assert (after[1] != before[1]).any()
 
 
+@pytest.mark.parametrize("mask", [[True], True, [1, 0, 2], [[True, False, True]], [False] * 3])
+def test_bad_reset_mask(mask):
+    env = TaskVectorEnv("cartpole", num_envs=3)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="reset_mask must be 3 booleans"):
+        env.reset(options={"reset_mask": mask})
+
+
+def test_the_first_reset_is_of_all():
+    env = TaskVectorEnv("cartpole", num_envs=2)
+    with pytest.raises(ValueError, match="first reset must be of all"):
+        env.reset(options={"reset_mask": np.array([True, False])})
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_starts_afresh(duplicate):
+    env = TaskEnv("cartpole", latency=0.025, knowledge=(k for k in ALL_KNOWLEDGE))
+    env.reset(seed=3)
+    env.step(1)
+    twin = duplicate(env)
+    assert (env.reset(seed=1)[0] == twin.reset(seed=1)[0]).all()
+    for action in (0, 4, 2):
+        assert (env.step(action)[0] == twin.step(action)[0]).all()
+
+
 def test_gymnasium_wrappers_understand_infos():
     envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(
         gymnasium.make_vec("midstride/PointMass-v0", num_envs=2)
@@ -268,7 +296,12 @@ def test_stable_baselines3_contract(env_id):
         ({"tick": 0.0}, "longer than 0 s"),
         ({"tick": 0.02, "latency": 0.005}, "nearest valid times are 0 ms and 20 ms"),
         ({"render_mode": "human"}, "render_mode"),
-        ({"num_envs": 0}, "num_envs"),
+        ({"num_envs": 0}, "num_envs must be a whole number"),
+        ({"num_envs": "3"}, "num_envs must be a whole number"),
+        ({"threads": -1}, "threads must be a whole number"),
+        ({"knowledge": None}, "knowledge must be names"),
+        ({"period": True}, "must be a number of seconds"),
+        ({"latency": 1e8, "execution": 0.05}, "too long"),
     ],
 )
 def test_bad_options(options, message):

@@ -1,8 +1,8 @@
 """Continuous time, against the closed form of a linear-quadratic system with input delay.
 
-dx = (ALPHA x + BETA u) dt + SIGMA dbeta, paying -(x^2 + RHO u^2) per second, discounted by GAMMA per
-second. Under a constant action x is Gaussian with known mean and variance, so every integral is one
-of ordinary functions. Actions hold from switch to switch, so the optimum is that of the sampled
+dx = (ALPHA x + BETA u) dt + SIGMA dbeta, paying -(x^2 + RHO u^2) per second, discounted by GAMMA
+per second. Under a constant action x is Gaussian with known mean and variance, so every integral is
+one of ordinary functions. Actions hold from switch to switch, so the optimum is that of the sampled
 system, u = -K x(switch); with a latency, x(switch) is replaced by its prediction.
 """
 

@@ -147,7 +147,7 @@ def test_tolerance_is_kept_and_failure_is_said():
     mdp = ConcurrentMDP(random_world(0), 2, 0.99, (1,))
     exact = solve_concurrent(mdp, 1e-12)
     assert np.abs(solve_concurrent(mdp, 1e-3) - exact).max() <= 1e-3
-    with pytest.raises(NotConverged, match="still .* wide after 2 iterations"):
+    with pytest.raises(NotConverged, match=r"still .* wide after 2 iterations"):
         solve(lambda q: full_period_operator(mdp, q), exact * 0, 0.99, 1e-9, limit=2)
 
 
@@ -161,10 +161,8 @@ def brute_period(mdp, s: int, b: int, a: int, latency: int):
     distribution, reward = np.eye(mdp.world.states)[s], 0.0
     for tick in range(h):
         action = b if tick < latency else a
-        if mdp.discount_within:
-            weight = g**tick
-        else:
-            weight = 1.0 if tick < latency else g**latency
+        undiscounted = 1.0 if tick < latency else g**latency
+        weight = g**tick if mdp.discount_within else undiscounted
         reward += weight * float(distribution @ mdp.world.rewards[:, action])
         distribution = distribution @ dense[action]
     return reward, distribution
@@ -251,15 +249,13 @@ def test_value_iteration_equals_the_best_of_all_policies(seed, latencies, known)
 
 @given(mdp=mdps())
 def test_knowing_the_latency_never_hurts(mdp):
-    values = [
-        capture_value(m, solve_concurrent(m))
-        for m in (
-            ConcurrentMDP(
-                mdp.world, mdp.period_ticks, mdp.gamma, mdp.latencies_ticks, mdp.probabilities, known
-            )
-            for known in (True, False)
-        )
-    ]  # fmt: skip
+    values = []
+    for known in (True, False):
+        m = ConcurrentMDP(
+            mdp.world, mdp.period_ticks, mdp.gamma, mdp.latencies_ticks, mdp.probabilities,
+            latency_known=known,
+        )  # fmt: skip
+        values.append(capture_value(m, solve_concurrent(m)))
     assert (values[0] >= values[1] - 1e-8).all()
 
 
@@ -301,9 +297,7 @@ def shifted_blocking_value(mdp, latency: int):
         distribution, reward = np.eye(mdp.world.states)[s], 0.0
         for tick in range(latency):
             reward += g**tick * float(distribution @ stretch.world.rewards[:, b])
-            distribution = distribution @ (
-                stretch.world.transitions[b] @ np.eye(mdp.world.states)
-            )
+            distribution = distribution @ (stretch.world.transitions[b] @ np.eye(mdp.world.states))
         result[s, b] = reward + g**latency * float(distribution @ value)
     return result
 

@@ -141,6 +141,7 @@ def test_trace_starts_anywhere():
     [
         ("0.005\n0.01\n", (0.005, 0.01)),
         ("latency_ms\n5\n10\n", (0.005, 0.01)),
+        ("\ufeffLatency_ms\n5\n10\n", (0.005, 0.01)),  # as spreadsheets save it
         ("time,latency_s\n0,0.005\n1,0.01\n\n", (0.005, 0.01)),
     ],
 )
@@ -156,9 +157,9 @@ def test_trace_from_csv(tmp_path, text, expected):
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("latency_s\n", "header and no latencies"),
-        ("0.005\nslow\n", "row 2 .* holds no number: 'slow'"),
+        ("0.005\nslow\n", "row 2 .* has no latency: 'slow'"),
         ("a,b\n1,2\n", "none is named latency_s or latency_ms: a, b"),
-        ("a,latency_s\n1,2\n3\n", "row 3 .* holds no number"),
+        ("a,latency_s\n1,2\n3\n", "row 3 .* has no latency"),
         ("latency_s\n-0.005\n", "at least 0 s"),
         ("latency_s\nnan\n", "at least 0 s"),
     ],
@@ -248,6 +249,15 @@ def test_bad_timing(arguments, message):
         (lambda: PerStep((0.0, 0.1), (0.7, 0.7)), "sum to 1, one per latency"),
         (lambda: Sampled(lambda rng, n: np.zeros(n), 0.2, 0.1), "must not exceed"),
         (lambda: Sampled(lambda rng, n: np.zeros(n), 0, 1, "exact"), "rounding='up'"),
+        (lambda: PerEpisode(0.01), "sequence of seconds"),  # type: ignore[arg-type]
+        (lambda: PerEpisode((True,)), "must be a number of seconds"),
+        (lambda: Sampled(0.02, 0, 1), "draw must be a function"),  # type: ignore[arg-type]
+        (lambda: Fixed(0.01, "UP"), "rounding must be one of 'exact', 'up', 'nearest'"),  # type: ignore[arg-type]
+        (lambda: PerStep((0.01,), rounding="down"), "rounding must be"),  # type: ignore[arg-type]
+        (lambda: Trace((0.01,), start="last"), "start must be"),  # type: ignore[arg-type]
+        (lambda: Timing(Fixed(1e8), execution_s=0.1), "too long"),
+        (lambda: Timing(Trace((1e8,), "up"), execution_s=0.1), "too long"),
+        (lambda: as_latency(True), "must be a number of seconds"),
         (lambda: as_latency("25ms"), "must be seconds"),  # type: ignore[arg-type]
         (lambda: as_latency(None), "must be seconds"),  # type: ignore[arg-type]
         (lambda: parse_latency("sometimes:1ms"), "is not a latency"),

@@ -1,5 +1,8 @@
 """Environments that others wrote, against themselves."""
 
+import copy
+import pickle
+
 import gymnasium
 import mujoco
 import numpy as np
@@ -287,13 +290,48 @@ def test_wrappers_inside_and_outside():
     assert info["episode"]["l"] == 100
 
 
-def test_close_gives_the_environment_back():
+def test_the_environment_itself_is_untouched():
     bare = gymnasium.make("Reacher-v5")
-    own = bare.unwrapped._step_mujoco_simulation
     wrapped = midstride.Concurrent(bare, latency=0.01)
-    assert bare.unwrapped._step_mujoco_simulation != own
-    wrapped.close()
-    assert bare.unwrapped._step_mujoco_simulation == own
+    wrapped.reset(seed=0)
+    wrapped.step(wrapped.action_space.high)
+    assert "_step_mujoco_simulation" not in vars(bare.unwrapped)
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_keeps_its_latency(kind, duplicate):
+    tick_s = make(kind).timing.tick_s
+    env = make(kind, latency=2 * tick_s, knowledge=("previous_action",))
+    env.reset(seed=3)
+    env.step(env.action_space.high)
+    twin = duplicate(env)
+    assert np.array_equal(env.reset(seed=1)[0], twin.reset(seed=1)[0])
+    for sign in (1, -1, 1):
+        action = sign * env.action_space.high
+        ours, theirs = env.step(action), twin.step(action)
+        assert np.array_equal(ours[0], theirs[0])
+        assert theirs[4]["latency_s"] == 2 * tick_s
+
+
+def test_an_environment_without_get_obs():
+    class Quiet(type(gymnasium.make("Reacher-v5").unwrapped)):
+        def _observe(self):
+            return self.data.qpos.copy()
+
+        def step(self, action):
+            self.do_simulation(action, self.frame_skip)
+            return self._observe(), 0.0, False, False, {}
+
+        def reset_model(self):
+            self.set_state(self.init_qpos, self.init_qvel)
+            return self._observe()
+
+        _get_obs = None
+
+    env = midstride.Concurrent(Quiet(), latency=0.01)
+    env.reset(seed=0)
+    assert "observation_at_switch" not in env.step(env.action_space.high)[4]
 
 
 def test_dm_control_pictures_need_no_opengl():
@@ -316,8 +354,30 @@ def test_dm_control_pictures_need_no_opengl():
         (lambda: midstride.from_dm_control("walker", "fly"), "walker has the tasks run, stand"),
         (lambda: midstride.from_dm_control("yeti", "walk"), "unknown .* the domains are acrobot"),
         (lambda: DMControlEnv("walker", "walk", "human"), "render_mode"),
+        (lambda: midstride.Concurrent(make("gym", latency=0.01)), "Concurrent already"),
+        (lambda: make("gym", knowledge=None), "knowledge must be names"),
+        (lambda: make("gym", latency=True), "must be a number of seconds"),
+        (
+            lambda: midstride.Concurrent(
+                gymnasium.wrappers.FrameStackObservation(gymnasium.make("Reacher-v5"), 2),
+                knowledge=("previous_action",),
+            ),
+            "observes a flat Box",
+        ),
     ],
 )
 def test_bad_input(attempt, message):
     with pytest.raises(ValueError, match=message):
         attempt()
+
+
+def test_step_before_reset():
+    with pytest.raises(RuntimeError, match="call reset before"):
+        make("gym").step(np.zeros(2))
+
+
+def test_dm_control_actions_are_not_broadcast():
+    env = make("dm")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"got shape \(1,\)"):
+        env.step(np.zeros(1))

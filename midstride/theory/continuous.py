@@ -1,10 +1,10 @@
 """Concurrent control in continuous time: simulation, returns, and the estimator of Q.
 
-The state follows ds = F(s, a) dt + G(s, a) dbeta (Eq. 1), simulated by Euler-Maruyama for many sample
-paths at once. Times are seconds; gamma is a discount *per second*, gamma^t. A control is a function
-`control(t, states) -> actions`: the paper's a_i(t) ignores the states, a feedback policy does not.
-Integrals of rewards use the left end of each time step, so that everything converges with the time
-step at order one.
+The state follows ds = F(s, a) dt + G(s, a) dbeta (Eq. 1), simulated by Euler-Maruyama for many
+sample paths at once. Times are seconds; gamma is a discount *per second*, gamma^t. A control is a
+function `control(t, states) -> actions`: the paper's a_i(t) ignores the states, a feedback policy
+does not. Integrals of rewards use the left end of each time step, so that everything converges with
+the time step at order one.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -123,7 +124,7 @@ def explain(rows: list[Row]) -> str:
 def plot(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, len(SLIPS), sharey=True)
-    styles = {
+    styles: dict[str, dict[str, Any]] = {
         BLOCKING: {"color": "0.5", "ls": "--"},
         DELAYED: {"color": "black", "ls": ":", "lw": 2.5},
         "previous action and t_AS": {"color": "tab:blue", "marker": "o"},

@@ -41,8 +41,8 @@ class Answer:
 def turntable(slip: float = 0.0, cells: int = 4) -> TickMDP:
     """A table that an agent turns to face cell 0: stay, or turn by one cell per tick.
 
-    Facing cell 0 pays 1 per tick. With probability `slip` a turning tick does nothing. Turning for a
-    period of cells - 1 ticks amounts to one cell backwards, so that every cell can be reached.
+    Facing cell 0 pays 1 per tick. With probability `slip` a turning tick does nothing. Turning for
+    a period of cells - 1 ticks amounts to one cell backwards, so that every cell can be reached.
     """
     stay, turn = np.eye(cells), np.roll(np.eye(cells), 1, axis=1)
     rewards = np.zeros((cells, 2))

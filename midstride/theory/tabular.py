@@ -14,16 +14,16 @@ kinds of instant matter, so we keep two tables:
     q_capture (l, s, b, a)   Q(s_t,        a_{t-1}, a_t,     t,        t_AS,  H)
     q_switch  (l, s, a)      Q(s_{t+t_AS}, a_t,     a_{t+1}, t + t_AS, t_AS', H - t_AS)
 
-q_switch has no axis for a_{t+1}: that action is chosen at the next capture, from what is seen there,
-so the maximum over it belongs there. The paper writes it at the switch, and outside the expectation;
-taken literally (`literal_concurrent_operator`), a_{t+1} would be fixed without looking at s_{t+H}.
-The two agree when the dynamics are deterministic; otherwise looking is worth something. t_AS', the
-"spill-over" of a_t into the next period, is that period's latency.
+q_switch has no axis for a_{t+1}: that action is chosen at the next capture, from what is seen
+there, so the maximum over it belongs there. The paper writes it at the switch, and outside the
+expectation; taken literally (`literal_concurrent_operator`), a_{t+1} would be fixed without looking
+at s_{t+H}. The two agree when the dynamics are deterministic; otherwise looking is worth something.
+t_AS', the "spill-over" of a_t into the next period, is that period's latency.
 
-The half-steps are
+The half-steps are, with r_x[k] the reward of k ticks of action x,
 
-    to_capture = T_c*:  q_capture(s, b, a) = r_b over t_AS     + gamma^(t_AS / H)       E q_switch(s', a)
-    to_switch:          q_switch(s, a)     = r_a over H - t_AS + gamma^((H - t_AS) / H) E max q_capture
+    to_capture = T_c*:  q_capture(s, b, a) = r_b[t_AS]     + gamma^(t_AS/H)     E q_switch(s', a)
+    to_switch:          q_switch(s, a)     = r_a[H - t_AS] + gamma^(1 - t_AS/H) E max q_capture
 
 and `full_period_operator` is one after the other: the Bellman operator that Algorithm 1 learns, an
 ordinary one on the augmented state (s, b[, t_AS]), with modulus gamma.
@@ -147,6 +147,17 @@ class ConcurrentMDP:
         return float(self.gamma ** (ticks / self.period_ticks))
 
     @cached_property
+    def _moves(self) -> dict[tuple[int, int], list[Any]]:
+        """By action and number of ticks: the matrices to apply, last tick first."""
+        counts = {0, self.period_ticks, *self.latencies_ticks}
+        counts |= {self.period_ticks - latency for latency in self.latencies_ticks}
+        return {
+            (action, ticks): _power(matrix, ticks)
+            for action, matrix in enumerate(self.world.transitions)
+            for ticks in counts
+        }
+
+    @cached_property
     def stretch_rewards(self) -> Array:
         """Rewards of holding an action for 0, 1, ..., H ticks, (H + 1, states, actions)."""
         factor = self.discount(1) if self.discount_within else 1.0
@@ -157,15 +168,30 @@ class ConcurrentMDP:
         return np.stack(stretches)
 
 
+def _power(matrix: Any, ticks: int) -> list[Any]:
+    """Matrices whose product is the transition over some ticks.
+
+    One power, if applying it is no more work than the ticks one by one; so memory stays within a
+    small multiple of the transitions, however quickly the states mix.
+    """
+    if ticks == 0:
+        return []
+    power = matrix
+    for _ in range(ticks - 1):
+        power = power @ matrix
+        if not isinstance(power, np.ndarray) and power.nnz > ticks * matrix.nnz:
+            return [matrix] * ticks
+    return [power]
+
+
 def _hold(mdp: ConcurrentMDP, action: int, ticks: int, then: Array) -> Array:
     """Rewards of holding an action for some ticks, plus the discounted value `then` after them.
 
-    `then` is (states, ...). Applied tick by tick: no power of the transition matrix is formed, so
-    memory stays linear in the tables.
+    `then` is (states, ...).
     """
     values = then
-    for _ in range(ticks):
-        values = mdp.world.transitions[action] @ values
+    for matrix in mdp._moves[action, ticks]:
+        values = matrix @ values
     rewards = mdp.stretch_rewards[ticks, :, action]
     return rewards.reshape(-1, *[1] * (then.ndim - 1)) + mdp.discount(ticks) * values
 
@@ -184,15 +210,20 @@ def blocking_operator(mdp: ConcurrentMDP, q: Array) -> Array:
     )
 
 
+def _expected(mdp: ConcurrentMDP, by_latency: Array) -> Array:
+    """The mean over latencies, the first axis."""
+    parts = zip(mdp.probabilities, by_latency, strict=True)
+    return np.asarray(sum(p * values for p, values in parts))
+
+
 def capture_value(mdp: ConcurrentMDP, q_capture: Array) -> Array:
     """What a capture is worth to an agent that chooses well, (states, actions in flight).
 
     An agent that knows this period's latency chooses for each; another for their mixture.
     """
-    p = np.asarray(mdp.probabilities)
     if mdp.latency_known:
-        return np.tensordot(p, q_capture.max(axis=3), axes=1)
-    return np.tensordot(p, q_capture, axes=1).max(axis=2)
+        return _expected(mdp, q_capture.max(axis=3))
+    return _expected(mdp, q_capture).max(axis=2)
 
 
 def to_capture(mdp: ConcurrentMDP, q_switch: Array) -> Array:
@@ -245,11 +276,10 @@ def literal_concurrent_operator(mdp: ConcurrentMDP, q_capture: Array) -> Array:
     q_switch keeps an axis for a_{t+1}, and its maximum is taken at s_{t+t_AS}, before s_{t+H} is
     seen. Never above `full_period_operator`; equal to it where the dynamics are deterministic.
     """
-    p = np.asarray(mdp.probabilities)
     # At the switch the next period's latency is not known to anyone.
-    then = np.tensordot(p, q_capture, axes=1)  # (states, a, a')
+    then = _expected(mdp, q_capture)  # (states, a, a')
     stages = []
-    for i, latency in enumerate(mdp.latencies_ticks):
+    for latency in mdp.latencies_ticks:
         rest = mdp.period_ticks - latency
         at_switch = np.stack(
             [_hold(mdp, a, rest, then[:, a]).max(axis=1) for a in range(mdp.world.actions)],
@@ -258,7 +288,6 @@ def literal_concurrent_operator(mdp: ConcurrentMDP, q_capture: Array) -> Array:
         stages.append(
             np.stack([_hold(mdp, b, latency, at_switch) for b in range(mdp.world.actions)], axis=1)
         )
-        assert stages[i].shape == mdp.capture_shape[1:]
     return np.stack(stages)
 
 
@@ -314,7 +343,7 @@ def greedy(mdp: ConcurrentMDP, q_capture: Array) -> NDArray[np.intp]:
     """
     if mdp.latency_known:
         return q_capture.argmax(axis=3)
-    mixed = np.tensordot(np.asarray(mdp.probabilities), q_capture, axes=1).argmax(axis=2)
+    mixed = _expected(mdp, q_capture).argmax(axis=2)
     return np.broadcast_to(mixed, q_capture.shape[:3]).copy()
 
 
