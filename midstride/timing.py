@@ -420,6 +420,13 @@ class Timing:
         execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
         return execution_ticks + self.latency_bounds_ticks[0]
 
+    @property
+    def longest_period_s(self) -> float:
+        if self.period_s is not None:
+            return self.period_s
+        assert self.execution_s is not None
+        return self.execution_s + self.latency_high_s
+
     def episode(
         self, rng: np.random.Generator
     ) -> Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]]:

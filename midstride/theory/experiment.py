@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -77,10 +78,11 @@ def measure(slip: float, latency: str, mdp: ConcurrentMDP) -> Row:
 def make_table(rows: list[Row]) -> Table:
     table = Table(
         title="Turntable: the best value by what the agent knows",
-        caption="latency: t_AS/H; delayed: blocking control after the first latency",
+        caption="delayed: blocking control after the first latency",
+        box=box.SIMPLE_HEAD,
     )
-    for heading in ("slip", "latency", "blocking", "delayed", "nothing", "previous\nobservation",
-                    "previous\naction", "action\nand t_AS"):  # fmt: skip
+    headings = ("slip", "t_AS/H", "blocking", "delayed", "nothing")
+    for heading in (*headings, "previous\nobs.", "previous\naction", "action\nand t_AS"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cells = (f"{value:.2f}" for value in row.values.values())

@@ -1,0 +1,79 @@
+"""Policy x environment x seeds -> episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import bootstrap
+
+from midstride.config import Config
+from midstride.loop import interact
+from midstride.make import make_envs
+from midstride.policies import Policy
+from midstride.timing import LatencyModel
+
+# Evaluation episodes start from seeds that training does not use.
+EVALUATION_SEED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What came of one episode."""
+
+    total: float  # return
+    steps: int
+    seconds: float
+    latency_s: float  # mean over its steps
+
+
+def evaluate(
+    policy: Policy,
+    config: Config,
+    episodes: int,
+    latency: LatencyModel | None = None,
+    seed: int = EVALUATION_SEED,
+    on_episode: Callable[[int], None] = lambda finished: None,
+    max_envs: int = 64,
+) -> list[Episode]:
+    """Whole episodes of a greedy policy, side by side.
+
+    Each environment plays the same number of episodes (the last round may be cut), so that short
+    episodes are not over-represented.
+    """
+    num_envs = min(episodes, max_envs)
+    rounds = -(-episodes // num_envs)
+    envs = make_envs(config, num_envs, latency)
+    columns = envs.single_observation_space.shape
+    if columns != (policy.observation_size,):
+        raise ValueError(
+            f"the policy observes {policy.observation_size} columns, the environment gives "
+            f"{columns}: evaluate it on the task and knowledge that it was trained with"
+        )
+    policy.reset()
+    found: list[list[Episode]] = [[] for _ in range(num_envs)]
+    totals = np.zeros((4, num_envs))  # return, steps, seconds, latency
+    for step in interact(envs, policy, seed, policy.reset):
+        totals += [step["reward"], np.ones(num_envs), step["period_s"], step["latency_s"]]
+        for i in np.flatnonzero(step["done"]):
+            reward, steps, seconds, latency_s = totals[:, i]
+            found[i].append(Episode(reward, int(steps), seconds, latency_s / steps))
+            totals[:, i] = 0
+        if step["done"].any():
+            on_episode(sum(min(len(f), rounds) for f in found))
+        if all(len(each) >= rounds for each in found):
+            break
+    envs.close()
+    in_rounds = [each[r] for r in range(rounds) for each in found]
+    return in_rounds[:episodes]
+
+
+def interval(values: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean."""
+    array = np.asarray(values, float)
+    if len(array) < 2 or np.ptp(array) == 0:
+        return float(array.mean()), float(array.mean())
+    found = bootstrap((array,), np.mean, n_resamples=2000, rng=np.random.default_rng(0))
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
