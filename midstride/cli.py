@@ -11,20 +11,90 @@ from rich.console import Console
 from rich.table import Table
 
 import midstride
+from midstride.config import Config
 from midstride.timing import format_s, parse_latency, parse_s
 
 
+def train(
+    config: tyro.conf.OmitArgPrefixes[Config],
+    name: str | None = None,
+    runs: Path = Path("runs"),
+    seeds: int = 1,
+    resume: bool = False,
+    video: bool = True,
+) -> None:
+    """Train an agent, and leave a folder with everything about it.
+
+    The folder holds config.json, metrics.jsonl, checkpoints, result.json, the policy (load it with
+    midstride.load), curve.png and a video. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    Args:
+        name: of the run (default: made from task, agent, latency and knowledge)
+        runs: folder that holds the runs
+        seeds: train this many, counting up from --seed, side by side on the cores
+        resume: go on with the run of this name; finished runs are not run again
+        video: film the final policy
+    """
+    from midstride import studio
+
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    studio.train_and_show(
+        config, runs / (name or studio.name_of(config)), seeds, resume, video, Console()
+    )
+
+
+def evaluate(
+    run: Annotated[Path, tyro.conf.Positional],
+    latency: tuple[str, ...] = (),
+    episodes: int = 64,
+    seed: int = 1_000_000,
+) -> None:
+    """Evaluate a trained policy: returns with bootstrap intervals, at any latency.
+
+    Args:
+        run: folder of a finished run
+        latency: one row for each (25ms, episode:0,25ms ...; default: as trained)
+        episodes: in each row
+        seed: of the first environment; the others count up from it
+    """
+    from midstride import studio
+
+    if episodes < 1 or seed < 0:
+        raise ValueError("episodes must be at least 1 and seed at least 0")
+    studio.evaluate_and_show(run, latency, episodes, seed, Console())
+
+
 def demo(
+    steps: int = 60_000, seed: int = 0, output: Path = Path("demo"), resume: bool = False
+) -> None:
+    """See that latency breaks a policy, and that knowing what is in flight heals it.
+
+    Three trainings on Cartpole: with the world waiting (blocking), with 50 ms of latency and no
+    idea of it, and with the same latency and vector-to-go. Bars, a table, curves.png and video.mp4.
+
+    Args:
+        steps: environment steps of each training
+        seed: of all three
+        output: folder for runs, table, curves and video
+        resume: go on with trainings that were interrupted
+    """
+    from midstride import studio
+
+    studio.demo(steps, seed, output, resume, Console())
+
+
+def latency(
     latencies: tuple[str, ...] = ("0", "10ms", "20ms", "30ms", "40ms", "50ms", "60ms"),
     period: str = "60ms",
     episodes: int = 64,
     seed: int = 0,
-    output: Path = Path("demo"),
+    output: Path = Path("latency"),
 ) -> None:
-    """See what latency does to a controller, and what knowing about it gives back.
+    """See what latency does to a controller that nobody trained. Under a minute.
 
     A hand-written swing-up and balance controller runs on Cartpole at each latency, once on what
-    it observed and once on what it knows about the action in flight. Under a minute.
+    it observed and once on what it knows about the action in flight.
 
     Args:
         latencies: from an observation to the switch to the action chosen on it (25ms, 0.025)
@@ -33,7 +103,7 @@ def demo(
         seed: of the first episode; the others count up from it
         output: folder for the picture
     """
-    from midstride import demo as module
+    from midstride import controller
 
     if episodes < 2:
         raise ValueError(f"episodes must be at least 2, for an interval, got {episodes}")
@@ -41,8 +111,8 @@ def demo(
         raise ValueError(f"seed must be at least 0, got {seed}")
     if not latencies:
         raise ValueError("give at least one latency")
-    latencies_s = [parse_s(latency) for latency in latencies]
-    module.demo(latencies_s, parse_s(period), episodes, seed, output, Console())
+    latencies_s = [parse_s(text) for text in latencies]
+    controller.compare(latencies_s, parse_s(period), episodes, seed, output, Console())
 
 
 def describe(
@@ -127,12 +197,19 @@ def main(args: list[str] | None = None) -> None:
         return
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "describe": describe, "reproduce": reproduce},
+            {
+                "demo": demo,
+                "train": train,
+                "evaluate": evaluate,
+                "reproduce": reproduce,
+                "latency": latency,
+                "describe": describe,
+            },
             prog="midstride",
             description="Reinforcement learning for machines that think while they move.",
             args=args,
         )
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
         print(f"midstride: {error or 'not enough memory'}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """One run's configuration: everything that is needed to repeat it.
 
-Each field's text is what `midstride train --help` says. A configuration is checked as a whole before
-anything starts, saved with its result, and read back only if every key is known.
+Each field's text is what `midstride train --help` says. A configuration is checked as a whole
+before anything starts, saved with its result, and read back only if every key is known.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from midstride.knowledge import check_features
 from midstride.timing import parse_latency, parse_s
@@ -18,7 +20,7 @@ from midstride.timing import parse_latency, parse_s
 
 @dataclass(frozen=True)
 class Config:
-    task: str = "cartpole"
+    task: Annotated[str, tyro.conf.Positional] = "cartpole"
     """pointmass, cartpole, pendulum, gym:ID (a Gymnasium MuJoCo environment) or dmc:DOMAIN/TASK"""
 
     # --- The clock
@@ -32,7 +34,8 @@ class Config:
 
     # --- What is observed, what can be done
     knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: previous_action, selection_time, vector_to_go"""
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go"""
     stack_observations: int = 0
     """previous observations that are observed too, 0 to 4"""
     stack_actions: int = 0
@@ -66,7 +69,8 @@ class Config:
 
     # --- Learning
     target: Literal["full_period", "concurrent"] = "full_period"
-    """full_period: Algorithm 1; concurrent: r before the switch + gamma^(t_AS/H) max Q at the switch"""
+    """full_period: Algorithm 1; concurrent: the reward before the switch + gamma^(t_AS/H) max Q at
+    the switch"""
     gamma: float = 0.99
     """discount per period"""
     n_step: int = 1

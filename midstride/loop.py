@@ -22,8 +22,8 @@ def interact(
     next_observation (the true one, also where an episode ended), observation_at_switch,
     latency_s, period_s, latency_share, terminated, done.
 
-    `act(observation) -> actions`. `reset(which)` is called when episodes in `which` have ended, before
-    the next action there.
+    `act(observation) -> actions`. `reset(which)` is called when episodes in `which` have ended,
+    before the next action there.
     """
     observation, _ = envs.reset(seed=seed)
     while True:

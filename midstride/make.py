@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from midstride.config import Config
@@ -19,7 +19,7 @@ from midstride.timing import LatencyModel, parse_latency, parse_s
 from midstride.wrappers import Concurrent, from_dm_control
 
 MAX_ACTIONS = 64
-Envs = VectorEnv[Any, Any, Any]
+Envs = Any  # a VectorEnv with discrete actions, whatever its class
 
 
 class Discretised(gymnasium.ActionWrapper[Any, Any, Any]):
@@ -90,8 +90,9 @@ def _make_wrapped(
         "stack_actions": config.stack_actions,
     }
     if kind == "dmc":
+        domain, task = name.split("/")
         env: gymnasium.Env[Any, Any] = from_dm_control(
-            *name.split("/"), render_mode=render_mode, **options
+            domain, task, render_mode=render_mode, **options
         )
     else:
         try:

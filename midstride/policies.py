@@ -1,7 +1,7 @@
 """Policies as objects: NumPy in, NumPy out, no learning framework.
 
-The same code acts in training, in evaluation and on a robot. A saved policy is a safetensors file of
-weights and a JSON file that says what they are; loading one runs nobody's code.
+The same code acts in training, in evaluation and on a robot. A saved policy is a safetensors file
+of weights and a JSON file that says what they are; loading one runs nobody's code.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
 class Policy:
     """Greedy policy of a Q-network: `policy(observation) -> action`, or for a batch of them.
 
-    Call `reset()` before each episode; a recurrent policy forgets, a feed-forward one has nothing to
-    forget. `description` is what the policy was trained for.
+    Call `reset()` before each episode; a recurrent policy forgets, a feed-forward one has nothing
+    to forget. `description` is what the policy was trained for.
     """
 
     def __init__(self, weights: Weights, description: dict[str, Any] | None = None) -> None:

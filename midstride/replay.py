@@ -1,8 +1,8 @@
 """Replay: what happened, in order, in many environments at once.
 
 A ring of time steps, each of all environments, so that n-step returns and segments for a recurrent
-network are slices along time. Observations, rewards split at the switch, and timing are kept as they
-came; sampling puts together what a target needs.
+network are slices along time. Observations, rewards split at the switch, and timing are kept as
+they came; sampling puts together what a target needs.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Replay:
         return batch
 
     def segments(self, rng: np.random.Generator, shape: tuple[int, ...], span: int) -> Batch:
-        """Random segments of `span` steps: fields (*shape, span, ...), with h and c of the first."""
+        """Random segments of `span` steps: fields (*shape, span, ...), h and c of the first."""
         count = int(np.prod(shape))
         rows, envs = self.rows(rng, count, span)
         steps = (rows[:, None] + np.arange(span)) % self.length

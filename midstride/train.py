@@ -2,8 +2,8 @@
 
     interact -> replay -> sample -> dispatch (XLA, on its own thread) -> sync -> policy -> interact
 
-While an update is computed, the environments take their next step; the policy acts on weights that are
-one round of steps old. Everything happens in a fixed order, so a seed repeats exactly.
+While an update is computed, the environments take their next step; the policy acts on weights that
+are one round of steps old. Everything happens in a fixed order, so a seed repeats exactly.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Trainer:
         configure_jax()
         envs = make_envs(config, config.num_envs)
         check_target(config, envs)
-        (columns,) = envs.single_observation_space.shape  # type: ignore[misc]
-        actions = int(envs.single_action_space.n)  # type: ignore[attr-defined]
+        (columns,) = envs.single_observation_space.shape
+        actions = int(envs.single_action_space.n)
         agent = AGENTS[config.agent](config, columns, actions)
         lstm_size = agent.policy.lstm_size
         replay = Replay(config.replay_size, config.num_envs, columns, lstm_size)
@@ -72,7 +72,9 @@ class Trainer:
     def epsilon(self) -> float:
         c = self.config
         over = max(1.0, c.epsilon_fraction * c.steps)
-        return max(c.epsilon_end, c.epsilon_start - (c.epsilon_start - c.epsilon_end) * self.steps / over)
+        return max(
+            c.epsilon_end, c.epsilon_start - (c.epsilon_start - c.epsilon_end) * self.steps / over
+        )
 
     @property
     def mean_return(self) -> float:
@@ -146,7 +148,7 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
     """Interact and learn until all steps are taken."""
     config, agent, replay, rng = trainer.config, trainer.agent, trainer.replay, trainer.rng
     scale = reward_scale(config, trainer.envs)
-    n, actions = config.num_envs, int(trainer.envs.single_action_space.n)  # type: ignore[attr-defined]
+    n, actions = config.num_envs, int(trainer.envs.single_action_space.n)
     recurrent_state: tuple[NDArray[Any], ...] = ()
 
     def act(observation: NDArray[np.float32]) -> NDArray[Any]:

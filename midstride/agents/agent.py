@@ -1,7 +1,7 @@
 """What DQN and recurrent DQN share: the optimiser, the target network, the compiled update.
 
-An agent's update is dispatched and not waited for: XLA computes it on its own thread while the caller
-steps the physics. `sync` waits, and hands the new weights to the NumPy policy that acts.
+An agent's update is dispatched and not waited for: XLA computes it on its own thread while the
+caller steps the physics. `sync` waits, and hands the new weights to the NumPy policy that acts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from midstride.config import Config
 from midstride.networks import named_arrays
 from midstride.policies import Policy
+from midstride.replay import Replay
 
 Tree = Any
 # (online network, target network, batch) -> (loss, measurements)
@@ -33,7 +34,7 @@ def configure_jax() -> None:
     if "xla_cpu_multi_thread_eigen" not in flags:
         single = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         os.environ["XLA_FLAGS"] = f"{flags} {single}".strip()
-    if jax.config.jax_compilation_cache_dir is None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "midstride" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
@@ -66,6 +67,12 @@ class Agent:
         self._pending: dict[str, Any] | None = None
         self.policy = Policy({})
         self._publish()
+
+    def sample(
+        self, replay: Replay, rng: np.random.Generator, updates: int
+    ) -> dict[str, NDArray[Any]]:
+        """Batches for `dispatch`, drawn from a replay."""
+        raise NotImplementedError
 
     def dispatch(self, batches: dict[str, NDArray[Any]]) -> None:
         """Start updates on batches (updates, batch, ...), one after another, and return at once."""

@@ -1,4 +1,4 @@
-"""DQN (Mnih et al., 2015) on the augmented state: Algorithm 1 of the paper with discrete actions."""
+"""DQN (Mnih et al., 2015) on the augmented state: the paper's Algorithm 1, discrete actions."""
 
 from __future__ import annotations
 

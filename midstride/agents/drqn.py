@@ -1,7 +1,7 @@
 """Recurrent DQN: an LSTM Q-network, learned from segments (Hausknecht & Stone, 2015).
 
-Segments start from the recurrent state that was stored when they were lived, warmed up by a few steps
-without learning, "burn-in" (Kapturowski et al., 2019).
+Segments start from the recurrent state that was stored when they were lived, warmed up by a few
+steps without learning, "burn-in" (Kapturowski et al., 2019).
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class DRQN(Agent):
         values, states = self._unroll(online, batch)
         _, target_states = self._unroll(target, batch)
         learn = slice(config.burn_in, None)
-        batch = {
-            name: value[:, learn] for name, value in batch.items() if name not in ("h", "c")
-        }
+        batch = {name: value[:, learn] for name, value in batch.items() if name not in ("h", "c")}
 
         def at(network: Any, states: Any, observation: Any) -> Any:
             """Q of a network one observation after the states it had."""

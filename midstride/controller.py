@@ -135,7 +135,7 @@ def run(latency_s: float, aware: bool, period_s: float, episodes: int, seed: int
     return Outcome(latency_s, aware, returns, np.array(heights), np.array(commands))
 
 
-def demo(
+def compare(
     latencies_s: Sequence[float],
     period_s: float,
     episodes: int,

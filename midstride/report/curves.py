@@ -1,0 +1,36 @@
+"""Learning curves from run folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from midstride.runs import read_metrics
+
+
+def plot_curves(groups: Mapping[str, Sequence[Path]], title: str = "") -> Figure:
+    """Greedy return against steps: a line per group, the mean of its runs, and their range."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, folders in groups.items():
+        curves = [
+            {line["steps"]: line["evaluation"] for line in read_metrics(folder)}
+            for folder in folders
+        ]
+        steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+        if not steps:
+            continue
+        values = np.array([[curve[s] for s in steps] for curve in curves])
+        (line,) = axes.plot(steps, values.mean(axis=0), marker=".", label=name)
+        if len(curves) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(xlabel="environment steps", ylabel="return of the greedy policy", title=title)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend()
+    return figure

@@ -1,0 +1,157 @@
+"""What the command line does with trainings: run them, show them, film them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from midstride.config import Config
+from midstride.evaluate import evaluate, interval
+from midstride.files import write_whole
+from midstride.make import make_envs
+from midstride.parallel import Job, progress_bars, status, train_all
+from midstride.policies import load
+from midstride.report.curves import plot_curves
+from midstride.report.video import film, save_video, side_by_side, titled
+from midstride.runs import read_config
+from midstride.timing import parse_latency
+from midstride.train import Progress, check_target, train
+
+VIDEO_SEED = 2_000_000
+
+
+def name_of(config: Config) -> str:
+    """A name for a run, from what sets it apart."""
+    knows = "+".join(config.knowledge) or "none"
+    latency = config.latency.replace(":", "_").replace(",", "_").replace("/", "_")
+    task = config.task.replace(":", "_").replace("/", "_")
+    return f"{task}-{config.agent}-latency_{latency}-knows_{knows}"
+
+
+def train_and_show(
+    config: Config, folder: Path, seeds: int, resume: bool, video: bool, console: Console
+) -> None:
+    """Train one seed with a bar, or several side by side; then picture and film them."""
+    check_target(config, make_envs(config, 1))  # reject what does not fit before anything starts
+    if seeds == 1:
+        folders = [folder]
+        with progress_bars(console) as bars:
+            bar = bars.add_task(folder.name, total=config.steps, status="starting")
+
+            def show(progress: Progress) -> None:
+                bars.update(bar, completed=progress.steps, status=status(progress))
+
+            results = [train(config, folder, resume, show)]
+    else:
+        jobs = [
+            Job(f"seed {s}", replace(config, seed=s), folder / f"seed{s}")
+            for s in range(config.seed, config.seed + seeds)
+        ]
+        folders = [job.folder for job in jobs]
+        results = train_all(jobs, console, resume)
+    console.print(_result_table(dict(zip(folders, results, strict=True))))
+    save_figure(folder / "curve.png", plot_curves({folder.name: folders}))
+    if video:
+        frames, fps = film(load(folders[0]), config, seconds=20, seed=VIDEO_SEED)
+        save_video(folder / "video.mp4", frames, fps)
+    made = "curve.png, video.mp4" if video else "curve.png"
+    console.print(f"Saved: [bold]{folder}[/bold] ({made}); policy = midstride.load('{folders[0]}')")
+
+
+def _result_table(results: dict[Path, dict[str, Any]]) -> Table:
+    table = Table("run", "return", "95 % interval", "steps", "seconds")
+    for folder, result in results.items():
+        low, high = result["interval"]
+        table.add_row(
+            folder.name,
+            f"{result['mean_return']:.0f}",
+            f"{low:.0f} to {high:.0f}",
+            f"{result['steps']:,}",
+            f"{result['seconds']:.0f}",
+        )
+    return table
+
+
+def evaluate_and_show(
+    folder: Path, latencies: Sequence[str], episodes: int, seed: int, console: Console
+) -> None:
+    """A row for each latency: mean return, bootstrap interval, length of an episode."""
+    config, policy = read_config(folder), load(folder)
+    models = {text: parse_latency(text) for text in latencies or (config.latency,)}
+    for model in models.values():
+        make_envs(config, 1, model)  # reject what does not fit before anything runs
+    table = Table(
+        "latency", "return", "95 % interval", "episode", title=f"{folder}: {episodes} episodes"
+    )
+    with progress_bars(console) as bars:
+        bar = bars.add_task("evaluating", total=len(models) * episodes, status="")
+        for i, (text, model) in enumerate(models.items()):
+
+            def show(finished: int, done: int = i * episodes) -> None:
+                bars.update(bar, completed=done + finished)
+
+            found = evaluate(policy, config, episodes, model, seed, on_episode=show)
+            totals = [episode.total for episode in found]
+            low, high = interval(totals)
+            seconds = sum(episode.seconds for episode in found) / len(found)
+            mean = sum(totals) / len(totals)
+            table.add_row(text, f"{mean:.1f}", f"{low:.1f} to {high:.1f}", f"{seconds:.1f} s")
+        bars.update(bar, completed=len(models) * episodes)
+    console.print(table)
+
+
+# --- The demo ------------------------------------------------------------------------------------
+
+DEMO = {
+    "blocking": Config(period="50ms"),
+    "50 ms, unaware": Config(latency="50ms", execution="0"),
+    "50 ms, knows vector-to-go": Config(latency="50ms", execution="0", knowledge=("vector_to_go",)),
+}
+
+
+def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) -> None:
+    """Train the three, show returns, curves, and the policies side by side."""
+    jobs = [
+        Job(name, replace(config, steps=steps, seed=seed), output / f"{steps}-{seed}" / str(i))
+        for i, (name, config) in enumerate(DEMO.items())
+    ]
+    started_before = any((job.folder / "config.json").exists() for job in jobs)
+    console.print(
+        f"Cartpole swing-up, {steps:,} steps each. The world waits (blocking), or moves on for "
+        "50 ms while the policy thinks, which it may know about or not."
+    )
+    if started_before and not resume:
+        console.print("These trainings were started before: finished ones are taken as they are.")
+    results = train_all(jobs, console, resume=resume or started_before)
+    table = Table(title="Return of the trained policy (of 1000)")
+    for heading in ("agent", "return", "95 % interval", "of blocking"):
+        table.add_column(heading, justify="left" if heading == "agent" else "right")
+    blocking = results[0]["mean_return"]
+    for job, result in zip(jobs, results, strict=True):
+        low, high = result["interval"]
+        mean = result["mean_return"]
+        share = f"{mean / blocking:.0%}"
+        table.add_row(job.name, f"{mean:.0f}", f"{low:.0f} to {high:.0f}", share)
+    console.print(table)
+    groups = {job.name: [job.folder] for job in jobs}
+    save_figure(output / "curves.png", plot_curves(groups, "Cartpole swing-up"))
+    films = []
+    for job, result in zip(jobs, results, strict=True):
+        frames, fps = film(load(job.folder), job.config, seconds=10, seed=VIDEO_SEED)
+        films.append(titled(frames, f"{job.name}: {result['mean_return']:.0f}"))
+    save_video(output / "video.mp4", side_by_side(films), fps)
+    console.print(f"Saved: [bold]{output}[/bold]/curves.png, video.mp4")
+
+
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write a picture, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    write_whole(path, picture.getvalue())
