@@ -1,6 +1,7 @@
 """Reinforcement learning for machines that think while they move."""
 
 from midstride.envs import TaskEnv, TaskVectorEnv, register
+from midstride.policies import Policy, load
 from midstride.timing import Fixed, PerEpisode, PerStep, Sampled, Timing, Trace
 from midstride.wrappers import Concurrent, from_dm_control
 
@@ -11,12 +12,14 @@ __all__ = [
     "Fixed",
     "PerEpisode",
     "PerStep",
+    "Policy",
     "Sampled",
     "TaskEnv",
     "TaskVectorEnv",
     "Timing",
     "Trace",
     "from_dm_control",
+    "load",
 ]
 
 register()

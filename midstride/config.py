@@ -76,7 +76,9 @@ class Config:
     n_step: int = 1
     """rewards summed before the bootstrap (full_period only)"""
     learning_rate: float = 1e-3
-    """of Adam"""
+    """of Adam, at the start"""
+    learning_rate_end: float = 0.1
+    """part of it that is left in the end; it falls linearly"""
     batch_size: int = 256
     """transitions per update (drqn: segments per update, a sixteenth of it)"""
     update_every: int = 4
@@ -183,4 +185,4 @@ _AT_LEAST: dict[str, float] = {
     "evaluation_episodes": 1,
     "checkpoint_every": 1,
 }
-_SHARES = ("target_tau", "epsilon_start", "epsilon_end", "epsilon_fraction")
+_SHARES = ("target_tau", "learning_rate_end", "epsilon_start", "epsilon_end", "epsilon_fraction")

@@ -81,7 +81,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
     ) -> None:
-        for name, count in (("num_envs", num_envs), ("threads", threads or 1)):
+        for name, count in (("num_envs", num_envs), ("threads", 1 if threads is None else threads)):
             if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
         knowledge = check_features(knowledge)
@@ -114,7 +114,10 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         self._rngs: list[np.random.Generator] | None = None
 
         low, high = self.layout.bounds(
-            self.task.observation_low, self.task.observation_high, action_low
+            self.task.observation_low,
+            self.task.observation_high,
+            action_low,
+            np.ones(len(action_names)),
         )
         self.single_observation_space = spaces.Box(
             low.astype(np.float32), high.astype(np.float32), dtype=np.float32
@@ -163,7 +166,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
                 raise ValueError("the first reset must be of all environments")
             self._rngs = [seeding.np_random(s)[0] for s in seeds]
         for i, s in enumerate(seeds):
-            if s is not None:
+            if s is not None and mask[i]:
                 self._rngs[i] = seeding.np_random(s)[0]
         self._reset(np.flatnonzero(mask))
         return self._capture(), {}
@@ -180,16 +183,13 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
             raise RuntimeError("call reset before the first step")
         displacement, encoded = self._decode(np.asarray(actions))
         over = self.simulation.over
-        if over.any():
-            if self.autoreset_mode is not AutoresetMode.NEXT_STEP:
-                raise RuntimeError("an episode is over: reset it before the next step")
-            # These stand still through the step, and observe the start of a new episode.
-            waiting = over.copy()
-        else:
-            waiting = None
+        if over.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+            raise RuntimeError("an episode is over: reset it before the next step")
+        # Finished ones stand still through the step, and observe the start of a new episode.
+        waiting = over if over.any() else None
 
         period = self.simulation.step(displacement)
-        self._past.push(self._base, encoded, slice(None) if waiting is None else ~waiting)
+        self._past.push(self._base, encoded)
         self._latency_s = period.latency_ticks * self.timing.tick_s
         info: Info = {
             "reward_before_switch": period.reward_before_switch,

@@ -118,7 +118,9 @@ class Layout:
         """Whether the observation is the task's own, with nothing added."""
         return not self.features and not self.stack_observations and not self.stack_actions
 
-    def bounds(self, base_low: Array, base_high: Array, action_low: Array) -> tuple[Array, Array]:
+    def bounds(
+        self, base_low: Array, base_high: Array, action_low: Array, action_high: Array
+    ) -> tuple[Array, Array]:
         """The lowest and highest value of each column."""
         infinite = np.full(len(self.controlled or ()), np.inf)
         low = {
@@ -131,11 +133,11 @@ class Layout:
         }
         high = {
             "base": base_high,
-            "previous_action": np.ones(len(self.action)),
+            "previous_action": action_high,
             "selection_time": np.ones(1),
             "vector_to_go": infinite,
             "past_observations": np.tile(base_high, self.stack_observations),
-            "past_actions": np.ones(self.stack_actions * len(self.action)),
+            "past_actions": np.tile(action_high, self.stack_actions),
         }
         return (
             np.concatenate([low[name] for name in self.blocks]),
@@ -181,12 +183,12 @@ class Past:
         self.actions[ids] = 0
         self.observations[ids] = base[:, None]
 
-    def push(self, base: Array, actions: Array, where: NDArray[np.bool_] | slice) -> None:
-        """Remember an observation and the action chosen on it, in environments `where`."""
+    def push(self, base: Array, actions: Array) -> None:
+        """Remember an observation and the action chosen on it."""
         for memory, newest in ((self.observations, base), (self.actions, actions)):
             if memory.shape[1]:
-                memory[where, 1:] = memory[where, :-1]
-                memory[where, 0] = newest[where]
+                memory[:, 1:] = memory[:, :-1]
+                memory[:, 0] = newest
 
 
 def check_features(names: Iterable[str] | str) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def to_ticks(time_s: float, tick_s: float, what: str) -> int:
             f"{format_s(tick_s)}"
         )
     whole = round(ticks)
-    if abs(ticks - whole) > _TOLERANCE_TICKS * max(1.0, whole):
+    if abs(ticks - whole) > max(_TOLERANCE_TICKS, 1e-12 * whole):
         below = math.floor(ticks)
         raise ValueError(
             f"{what} of {format_s(time_s)} is not a whole number of physics ticks of "
@@ -321,8 +321,6 @@ def as_latency(latency: float | LatencyModel) -> LatencyModel:
     """A latency model from a number of seconds or a model."""
     if isinstance(latency, (int, float, np.number)):
         return Fixed(check_time_s(latency, "latency"))
-    if isinstance(latency, (Fixed, _Choice, Sampled, Trace)):
-        return latency
     if isinstance(latency, type) or not callable(getattr(latency, "episode", None)):
         raise ValueError(
             f"latency must be seconds (0.025) or a latency model (Fixed, PerEpisode, PerStep, "

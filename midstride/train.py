@@ -22,7 +22,7 @@ from midstride.config import Config
 from midstride.evaluate import evaluate, interval
 from midstride.loop import interact
 from midstride.make import Envs, make_envs, reward_scale
-from midstride.policies import save_policy
+from midstride.policies import Policy, save_policy
 from midstride.replay import Replay
 from midstride.runs import Run, read_result
 
@@ -134,10 +134,9 @@ def train(
     except KeyboardInterrupt:
         trainer.save(run)
         raise
-    trainer.agent.sync()
-    result = _final_evaluation(trainer)
+    policy = trainer.agent.averaged_policy()
+    result = _final_evaluation(policy, config, trainer.steps)
     result["seconds"] = round(time.perf_counter() - started, 1)
-    policy = trainer.agent.policy
     policy.description = {"config": config.to_dict(), "columns": _columns(trainer.envs)}
     save_policy(policy, folder)
     run.finish(result)
@@ -204,11 +203,8 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
 
 def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
     """Evaluate the greedy policy as it is now, and write a line of metrics."""
-    trainer.agent.sync()
-    policy = trainer.agent.policy
-    kept = policy._state  # evaluation must not disturb the episodes under way
+    policy = trainer.agent.averaged_policy()
     episodes = evaluate(policy, trainer.config, trainer.config.evaluation_episodes)
-    policy._state = kept
     run.log(
         steps=trainer.steps,
         evaluation=float(np.mean([episode.total for episode in episodes])),
@@ -219,12 +215,12 @@ def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
     )
 
 
-def _final_evaluation(trainer: Trainer) -> dict[str, Any]:
-    count = FINAL_EPISODES * trainer.config.evaluation_episodes
-    totals = [e.total for e in evaluate(trainer.agent.policy, trainer.config, count)]
+def _final_evaluation(policy: Policy, config: Config, steps: int) -> dict[str, Any]:
+    count = FINAL_EPISODES * config.evaluation_episodes
+    totals = [episode.total for episode in evaluate(policy, config, count)]
     low, high = interval(totals)
     return {
-        "steps": trainer.steps,
+        "steps": steps,
         "mean_return": float(np.mean(totals)),
         "interval": [low, high],
         "returns": totals,

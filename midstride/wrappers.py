@@ -45,8 +45,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     Without knowledge or stacking the observation is the environment's own, unchanged; with them
     it is a flat Box that starts with it. After a reset, until the first switch, motors get zero
     control and position actuators hold. `info` gains latency_s, period_s, observation_at_switch
-    (unless a wrapper inside has changed the observation), and the reward split at the switch: an
-    environment pays once per step, so the split is in proportion to time.
+    (unless a wrapper inside may change the observation), and the reward split at the switch: an
+    environment pays once per step, so the split is in proportion to time. Vector-to-go is control
+    minus actuator length, not wrapped: these actuators are told a place, not a displacement.
     """
 
     def __init__(
@@ -94,9 +95,11 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
                     f"{env.observation_space}"
                 )
             self.observation_space = self._widened_space(env)
-        self._can_observe_at_switch = env.observation_space == inner.observation_space and callable(
+        self._can_observe_at_switch = _observes_unchanged(env) and callable(
             getattr(inner, "_get_obs", None)
         )
+        self._scale = _action_scale(inner.model)
+        self._scratch = mujoco.MjData(inner.model)
         self._rng = np.random.default_rng()
         self._draw: Any = None  # of the episode: None before the first reset
         self._past: Past
@@ -145,7 +148,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self._latency_s = int(switch_ticks) * self.timing.tick_s
         if not self.layout.is_plain:
             base, encoded = self._base(self._last), self._encode(action)
-            self._past.push(base, encoded, slice(None))
+            self._past.push(base, encoded)
         self._last = observation
         before = float(reward) * (int(switch_ticks) / int(period_ticks))
         info = {
@@ -168,18 +171,38 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             self._ticks_to_switch -= before
         if self._ticks_to_switch:
             return
+        self._inner.data.ctrl[:] = self._control_in_flight = np.array(control, float)
         if self._at_switch is None:
-            self._inner.data.ctrl[:] = self._control_in_flight = np.array(control, float)
-            length = self._inner.data.actuator_length.copy()
-            own = self._inner._get_obs() if self._can_observe_at_switch else None
-            self._at_switch = own, length
+            self._at_switch = self._observe_at_switch(), self._measure_length()
         if ticks > before:
             own_step(self._inner, control, ticks - before)
 
+    def _observe_at_switch(self) -> Any:
+        """The environment's observation now, taken without a trace.
+
+        Looking must not draw from the environment's generator: observations may be noisy.
+        """
+        if not self._can_observe_at_switch:
+            return None
+        random = self._inner.np_random.bit_generator.state
+        observation = self._inner._get_obs()
+        self._inner.np_random.bit_generator.state = random
+        return observation
+
+    def _measure_length(self) -> Array:
+        """Where each actuator is *now*: MuJoCo's own field is one tick old after a step."""
+        model, data = self._inner.model, self._scratch
+        data.qpos[:] = self._inner.data.qpos
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_tendon(model, data)
+        mujoco.mj_transmission(model, data)
+        return data.actuator_length.copy()
+
     def _holding_control(self) -> Array:
         """Zero for motors; for position actuators the control at which they stay put."""
-        model, data = self._inner.model, self._inner.data
-        hold = np.where(self._servos, data.actuator_length, 0.0)
+        model = self._inner.model
+        hold = np.where(self._servos, self._measure_length(), 0.0)
         limited = model.actuator_ctrllimited.astype(bool)
         low, high = model.actuator_ctrlrange.T
         return np.where(limited, np.clip(hold, low, high), hold)
@@ -191,12 +214,11 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         remaining = None
         if "vector_to_go" in self.layout.features:
             if actuator_length is None:
-                actuator_length = self._inner.data.actuator_length
+                actuator_length = self._measure_length()
+            # Not wrapped: these servos are told a place, and unwind to it the long way if need be.
+            no_wrap = np.zeros(self._inner.model.nu, bool)
             remaining = vector_to_go(
-                self._control_in_flight[None],
-                actuator_length[None],
-                _action_scale(self._inner.model),
-                _turning_actuators(self._inner.model),
+                self._control_in_flight[None], actuator_length[None], self._scale, no_wrap
             )
         measured = selection_time(np.array([self._latency_s]), self.timing.latency_high_s)
         return self.layout.assemble(base, measured, remaining, self._past, base.dtype.type)[0]
@@ -212,20 +234,22 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if isinstance(space, spaces.Discrete):
             return one_hot(np.array([int(action) - int(space.start)]), int(space.n))
         assert isinstance(space, spaces.Box)
-        low, high = space.low.astype(float), space.high.astype(float)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        middle, half = (
-            np.where(bounded, (low + high) / 2, 0),
-            np.where(bounded, (high - low) / 2, 1),
-        )
-        return (((np.asarray(action, float) - middle) / half).ravel())[None].astype(np.float32)
+        low, high, bounded = _bounds(space)
+        values = np.asarray(action, float).ravel()
+        scaled = np.clip((values - (low + high) / 2) / ((high - low) / 2), -1, 1)
+        return np.where(bounded, scaled, values)[None].astype(np.float32)
 
     def _widened_space(self, env: gymnasium.Env[Any, Any]) -> spaces.Box:
         own = env.observation_space
         assert isinstance(own, spaces.Box)
-        discrete = isinstance(env.action_space, spaces.Discrete)
-        action_low = np.full(len(self.layout.action), 0.0 if discrete else -np.inf)
-        low, high = self.layout.bounds(own.low.astype(float), own.high.astype(float), action_low)
+        action_high = np.ones(len(self.layout.action))
+        action_low = np.zeros(len(self.layout.action))
+        if isinstance(env.action_space, spaces.Box):
+            action_high = np.where(_bounds(env.action_space)[2], 1.0, np.inf)
+            action_low = -action_high
+        low, high = self.layout.bounds(
+            own.low.astype(float), own.high.astype(float), action_low, action_high
+        )
         dtype = own.dtype if own.dtype in (np.float32, np.float64) else np.dtype(np.float32)
         return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
 
@@ -280,6 +304,7 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
         self.dm_env = suite.load(domain, task)
+        self._over = True
         self.physics = self.dm_env.physics
         self.model, self.data = self.physics.model.ptr, self.physics.data.ptr
         period_s = self.dm_env.control_timestep()
@@ -302,23 +327,29 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
         super().reset(seed=seed)
         if seed is not None:
             self.dm_env.task.random.seed(seed)
+        self._over = False
         return _flatten(self.dm_env.reset().observation), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
         action = np.asarray(action, float)
         if action.shape != self.action_space.shape:
             raise ValueError(f"an action must be {self.action_space}, got shape {action.shape}")
+        if self._over:
+            raise RuntimeError("the episode is over: reset it before the next step")
         # dm_control sets the control, then steps its physics: we come between, during a step only.
         self.physics.step = self._step_physics
         try:
             step = self.dm_env.step(action)
         finally:
             del self.physics.step
+        self._over = step.last()
         terminated = step.last() and step.discount == 0
         truncated = step.last() and not terminated
         return _flatten(step.observation), float(step.reward), terminated, truncated, {}
 
-    def render(self) -> Image:
+    def render(self) -> Image | None:
+        if self.render_mode is None:
+            return None
         mujoco.mj_kinematics(self.model, self.data)
         centre, extent = self.model.stat.center, self.model.stat.extent
         root = self.data.subtree_com[0] if self.model.nbody > 1 else centre
@@ -341,6 +372,30 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
 
 def _flatten(observation: Any) -> Array:
     return np.concatenate([np.ravel(value) for value in observation.values()]).astype(float)
+
+
+def _observes_unchanged(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether what `env` observes is what its innermost environment observes, as far as we know."""
+    keeps = (
+        gymnasium.wrappers.TimeLimit,
+        gymnasium.wrappers.OrderEnforcing,
+        gymnasium.wrappers.PassiveEnvChecker,
+        gymnasium.wrappers.RecordEpisodeStatistics,
+        gymnasium.ActionWrapper,
+        gymnasium.RewardWrapper,
+    )
+    while isinstance(env, gymnasium.Wrapper):
+        if not isinstance(env, keeps):
+            return False
+        env = env.env
+    return True
+
+
+def _bounds(space: spaces.Box) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Low and high of each element, and whether both mean something (dm_control writes 1e10)."""
+    low, high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
+    bounded = (np.abs(low) < 1e9) & (np.abs(high) < 1e9)
+    return np.where(bounded, low, -1.0), np.where(bounded, high, 1.0), bounded
 
 
 def _is_concurrent(env: gymnasium.Env[Any, Any]) -> bool:
@@ -367,14 +422,6 @@ def _position_servos(model: mujoco.MjModel) -> NDArray[np.bool_]:
         & (model.actuator_dyntype == mujoco.mjtDyn.mjDYN_NONE)
     )
     return np.asarray(is_servo)
-
-
-def _turning_actuators(model: mujoco.MjModel) -> NDArray[np.bool_]:
-    """Which actuators turn a hinge without limits, so that their angle goes round."""
-    on_joint = model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT
-    joint = np.where(on_joint, model.actuator_trnid[:, 0], 0)
-    hinge = model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_HINGE
-    return np.asarray(on_joint & hinge & (model.jnt_limited[joint] == 0))
 
 
 def _action_scale(model: mujoco.MjModel) -> Array:

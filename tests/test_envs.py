@@ -137,6 +137,39 @@ def test_stacked_action_is_the_previous_action():
     assert (seen[2][slices["past_actions"]][5:] == np.eye(5)[3]).all()
 
 
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_stacked_observations_are_those_returned_before(task):
+    env = TaskVectorEnv(task, num_envs=2, latency=0.025, stack_observations=2)
+    base = env.layout.slices["base"]
+    first, _ = env.reset(seed=0)
+    returned = [first[:, base], first[:, base]]
+    for action in (4, 4, 0, 1):
+        observation, *_ = env.step(np.array([action, 2]))
+        past = observation[:, env.layout.slices["past_observations"]]
+        assert (past == np.concatenate([returned[-1], returned[-2]], axis=1)).all()
+        returned.append(observation[:, base])
+
+
+def test_continuous_actions_are_clipped():
+    wild, tame = (
+        TaskVectorEnv("pointmass", actions="continuous", knowledge=ALL_KNOWLEDGE) for _ in "ab"
+    )
+    wild.reset(seed=0)
+    tame.reset(seed=0)
+    assert (wild.step(np.array([[7.0, -3.0]]))[0] == tame.step(np.array([[1.0, -1.0]]))[0]).all()
+
+
+def test_a_switch_beyond_the_end_comes_at_the_end():
+    env = TaskVectorEnv("cartpole", latency=0.05, period=0.055, autoreset_mode="Disabled")
+    env.reset(seed=0)
+    total_s, truncated = 0.0, np.array([False])
+    while not truncated.all():
+        *_, truncated, info = env.step(np.array([4]))
+        total_s += info["period_s"][0]
+    assert total_s == pytest.approx(10.0)
+    assert info["latency_s"][0] == info["period_s"][0] == pytest.approx(0.045)
+
+
 def test_knowledge_at_the_switch_is_of_the_new_action():
     env = TaskVectorEnv("cartpole", latency=0.025, knowledge=ALL_KNOWLEDGE)
     env.reset(seed=0)
@@ -299,6 +332,7 @@ def test_stable_baselines3_contract(env_id):
         ({"num_envs": 0}, "num_envs must be a whole number"),
         ({"num_envs": "3"}, "num_envs must be a whole number"),
         ({"threads": -1}, "threads must be a whole number"),
+        ({"threads": 0}, "threads must be a whole number"),
         ({"knowledge": None}, "knowledge must be names"),
         ({"period": True}, "must be a number of seconds"),
         ({"latency": 1e8, "execution": 0.05}, "too long"),

@@ -75,16 +75,16 @@ def test_the_past_is_newest_first():
     past = Past(LAYOUT, 1)
     past.reset(np.array([0]), traceable(1)[0])
     assert assemble(past, 1) == [10, 11, 0, 0, 0.5, 0.25, 10, 11, 10, 11, 0, 0, 0, 0]
-    past.push(*traceable(1), slice(None))
+    past.push(*traceable(1))
     assert assemble(past, 2) == [20, 21, 1, -1, 0.5, 0.25, 10, 11, 10, 11, 1, -1, 0, 0]
-    past.push(*traceable(2), slice(None))
+    past.push(*traceable(2))
     assert assemble(past, 3) == [30, 31, 2, -2, 0.5, 0.25, 20, 21, 10, 11, 2, -2, 1, -1]
 
 
 def test_reset_forgets_one_environment_only():
     past = Past(LAYOUT, 2)
     base, action = (np.repeat(x, 2, axis=0) for x in traceable(3))
-    past.push(base, action, slice(None))
+    past.push(base, action)
     past.reset(np.array([1]), traceable(7)[0])
     assert past.actions[0, 0].tolist() == [3, -3]
     assert past.actions[1].tolist() == [[0, 0], [0, 0]]
@@ -101,7 +101,7 @@ def test_features_and_stacks_are_independent(features, observations, actions):
     sizes = {"previous_action": 2, "selection_time": 1, "vector_to_go": 1}
     expected = 2 + sum(sizes[f] for f in features) + 2 * observations + 2 * actions
     assert len(layout.columns) == len(set(layout.columns)) == expected
-    low, high = layout.bounds(np.full(2, -np.inf), np.full(2, np.inf), np.full(2, -1.0))
+    low, high = layout.bounds(np.full(2, -np.inf), np.full(2, np.inf), np.full(2, -1.0), np.ones(2))
     assert low.shape == high.shape == (expected,)
     assert (low < high).all()
 

@@ -91,7 +91,7 @@ def test_start_states_have_dm_controls_distribution(name):
 
 @pytest.mark.parametrize("period", [0.005, 0.025, 0.05, 0.055])
 @pytest.mark.parametrize("name", TASK_NAMES)
-def test_returns_are_out_of_1000_whatever_the_period(name, period, monkeypatch):
+def test_returns_are_out_of_1000_whatever_the_period(name, period):
     """With a reward of 1 throughout, every episode returns 1000."""
     env = TaskVectorEnv(name, num_envs=2, latency=0.005, period=period, autoreset_mode="Disabled")
     object.__setattr__(env.task, "reward", lambda qpos, qvel: np.ones(qpos.shape[:-1]))

@@ -40,6 +40,11 @@ def test_what_lies_between_two_ticks_is_rejected(ticks, share):
         to_ticks((ticks + share) * 0.005, 0.005, "latency")
 
 
+def test_long_times_are_checked_as_closely_as_short_ones():
+    with pytest.raises(ValueError, match="not a whole number"):
+        to_ticks(100_000.09 * 0.005, 0.005, "period")
+
+
 def test_the_error_names_the_nearest_valid_times():
     with pytest.raises(ValueError, match=r"latency of 7 ms .* nearest valid times are 5 ms and 10"):
         to_ticks(0.007, 0.005, "latency")

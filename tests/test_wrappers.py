@@ -7,6 +7,7 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.utils.env_checker import check_env
 
 import midstride
@@ -41,6 +42,156 @@ def make(kind: str, **options):
     if kind == "gym":
         return midstride.Concurrent(gymnasium.make("Reacher-v5"), **options)
     return midstride.from_dm_control("walker", "walk", **options)
+
+
+SERVO_XML = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <body>
+      <joint name="hinge" axis="0 1 0" damping="0.1"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0"/>
+    </body>
+    <body pos="0 1 0">
+      <joint name="slide" type="slide" axis="1 0 0" damping="1"/>
+      <geom size=".05"/>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="turn" joint="hinge" kp="20" ctrlrange="-3 3"/>
+    <position name="push" joint="slide" kp="50" gear="2" ctrlrange="-.5 .5"/>
+  </actuator>
+</mujoco>"""
+
+
+class Servos(MujocoEnv):
+    """A robot of a user's own: two position actuators, noisy observations if asked for."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, path: str, noise: float = 0.0, start: float = 0.0) -> None:
+        space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float64)
+        super().__init__(path, 5, space)
+        self.noise, self.start = noise, start
+
+    def _get_obs(self):
+        state = np.concatenate([self.data.qpos, self.data.qvel])
+        return state + self.noise * self.np_random.standard_normal(4)
+
+    def step(self, action):
+        self.do_simulation(action, self.frame_skip)
+        return self._get_obs(), 0.0, False, False, {}
+
+    def reset_model(self):
+        self.set_state(self.init_qpos + self.start, self.init_qvel)
+        return self._get_obs()
+
+
+@pytest.fixture
+def servo_xml(tmp_path):
+    path = tmp_path / "servos.xml"
+    path.write_text(SERVO_XML)
+    return str(path)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.02, 0.05])
+def test_vector_to_go_is_measured_at_capture(servo_xml, latency):
+    """From qpos itself, by hand: hinge as it is, slide through its gear of 2."""
+    env = midstride.Concurrent(Servos(servo_xml), latency=latency, knowledge=("vector_to_go",))
+    first, _ = env.reset(seed=0)
+    assert (first[4:] == 0).all()
+    env.action_space.seed(0)
+    for _ in range(20):
+        action = env.action_space.sample().astype(float)
+        observation, *_, info = env.step(action)
+        for seen in (observation, info["observation_at_switch"]):
+            length = seen[:2] * [1, 2]
+            assert seen[4:] == pytest.approx((action - length) / [3, 0.5], abs=1e-12)
+
+
+def test_vector_to_go_goes_the_way_the_servo_goes(servo_xml):
+    """A servo told a place unwinds to it: what is left is not wrapped."""
+    env = midstride.Concurrent(Servos(servo_xml, start=6.0), knowledge=("vector_to_go",))
+    env.reset(seed=0)
+    info = env.step(np.array([-3.0, 0.0]))[4]
+    assert info["observation_at_switch"][4] == -3  # (-3 - 6) / 3, not the short way round
+
+
+def test_holding_stays_within_the_control_range(servo_xml):
+    env = midstride.Concurrent(Servos(servo_xml, start=6.0), latency=0.05)
+    env.reset(seed=0)
+    env.step(np.zeros(2))
+    assert env.unwrapped.data.qpos[0] < 5.9  # held at 3, the end of its range: pulled back
+
+
+def test_a_spring_that_does_not_balance_is_no_position_actuator(servo_xml, tmp_path):
+    odd = tmp_path / "odd.xml"
+    spring = 'general name="turn" joint="hinge" gainprm="20" biastype="affine" biasprm="0 -30 0"'
+    odd.write_text(SERVO_XML.replace('position name="turn" joint="hinge" kp="20"', spring))
+    with pytest.raises(ValueError, match="position-controlled"):
+        midstride.Concurrent(Servos(str(odd)), knowledge=("vector_to_go",))
+
+
+def test_looking_at_the_switch_leaves_no_trace(servo_xml):
+    """Noisy observations: the wrapper's own look must not use up the environment's noise."""
+    bare, wrapped = Servos(servo_xml, 0.1), midstride.Concurrent(Servos(servo_xml, 0.1))
+    assert np.array_equal(bare.reset(seed=0)[0], wrapped.reset(seed=0)[0])
+    for _ in range(5):
+        ours, theirs = wrapped.step(np.ones(2)), bare.step(np.ones(2))
+        assert np.array_equal(ours[0], theirs[0])
+
+
+def test_no_observation_at_the_switch_behind_wrappers_that_change_it(servo_xml):
+    for wrap in (
+        lambda env: gymnasium.wrappers.DelayObservation(env, delay=1),
+        lambda env: gymnasium.wrappers.TransformObservation(env, lambda o: 2 * o, None),
+    ):
+        env = midstride.Concurrent(wrap(Servos(servo_xml)), latency=0.02)
+        env.reset(seed=0)
+        assert "observation_at_switch" not in env.step(np.ones(2))[4]
+    env = midstride.Concurrent(gymnasium.make("Reacher-v5"), latency=0.01)
+    env.reset(seed=0)
+    assert "observation_at_switch" in env.step(np.ones(2))[4]
+
+
+def test_previous_actions_keep_to_their_space():
+    env = midstride.Concurrent(gymnasium.make("Reacher-v5"), knowledge=("previous_action",))
+    env.reset(seed=0)
+    assert env.step(np.array([5.0, -5.0]))[0] in env.observation_space
+    unbounded = midstride.from_dm_control("lqr", "lqr_2_1", knowledge=("previous_action",))
+    unbounded.reset(seed=0)
+    observation = unbounded.step(np.array([0.5], np.float32))[0]
+    assert observation[-1] == 0.5
+
+
+def test_discrete_actions_are_one_hot(servo_xml):
+    class Discrete(gymnasium.ActionWrapper):
+        def __init__(self, env):
+            super().__init__(env)
+            self.action_space = gymnasium.spaces.Discrete(3)
+
+        def action(self, action):
+            return np.full(2, float(action) - 1)
+
+    env = midstride.Concurrent(
+        Discrete(Servos(servo_xml)), latency=0.02, knowledge=("previous_action",)
+    )
+    env.reset(seed=0)
+    for action in (2, 0, 1):
+        assert env.step(action)[0][4:].tolist() == np.eye(3)[action].tolist()
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+def test_stacked_observations_are_those_returned_before(kind):
+    env = make(kind, stack_observations=2)
+    own = make(kind).observation_space.shape[0]
+    first, _ = env.reset(seed=0)
+    assert np.array_equal(first[own:], np.tile(first[:own], 2))
+    returned = [first[:own], first[:own]]
+    for _ in range(4):
+        observation, *_ = env.step(env.action_space.sample())
+        assert np.array_equal(observation[own:], np.concatenate([returned[-1], returned[-2]]))
+        returned.append(observation[:own])
 
 
 @pytest.mark.parametrize("env_id", GYM_IDS)
@@ -296,6 +447,11 @@ def test_the_environment_itself_is_untouched():
     wrapped.reset(seed=0)
     wrapped.step(wrapped.action_space.high)
     assert "_step_mujoco_simulation" not in vars(bare.unwrapped)
+    dm = make("dm", latency=0.005)
+    dm.reset(seed=0)
+    dm.step(dm.action_space.high)
+    assert "step" not in vars(dm.unwrapped.physics)
+    assert "_step_mujoco_simulation" not in vars(dm.unwrapped)
 
 
 @pytest.mark.parametrize("kind", ["gym", "dm"])
@@ -381,3 +537,13 @@ def test_dm_control_actions_are_not_broadcast():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"got shape \(1,\)"):
         env.step(np.zeros(1))
+
+
+def test_dm_control_after_the_end():
+    env = make("dm")
+    env.reset(seed=0)
+    env.unwrapped.dm_env.task.get_termination = lambda physics: 0.0
+    env.step(env.action_space.sample())
+    with pytest.raises(RuntimeError, match="episode is over"):
+        env.step(env.action_space.sample())
+    assert env.render() is None

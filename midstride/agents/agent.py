@@ -54,7 +54,13 @@ class Agent:
         clip = config.max_grad_norm
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
-            optax.adam(config.learning_rate),
+            optax.adam(
+                optax.linear_schedule(
+                    config.learning_rate,
+                    config.learning_rate * config.learning_rate_end,
+                    transition_steps=max(1, config.steps // config.update_every),
+                )
+            ),
         )
         self.state: dict[str, Tree] = {
             "online": online,
@@ -65,7 +71,7 @@ class Agent:
         self._loss = loss
         self._update = jax.jit(self._updates, donate_argnums=0)
         self._pending: dict[str, Any] | None = None
-        self.policy = Policy({})
+        self.policy = Policy({})  # acts in training, with the online network
         self._publish()
 
     def sample(
@@ -104,10 +110,17 @@ class Agent:
 
     def _publish(self) -> None:
         # Copied: the next update may reuse the buffers of these weights.
-        self.policy.weights = {
-            name: np.array(weight)
-            for name, weight in zip(self._names, self.state["online"], strict=True)
-        }
+        weights = [np.array(weight) for weight in self.state["online"]]
+        self.policy.weights = dict(zip(self._names, weights, strict=True))
+
+    def averaged_policy(self) -> Policy:
+        """The policy of the target network, an average of the online ones: steadier than any.
+
+        Checkpoints of the online network oscillate; this is what is evaluated and saved.
+        """
+        self.sync()
+        weights = [np.array(weight) for weight in self.state["target"]]
+        return Policy(dict(zip(self._names, weights, strict=True)))
 
     def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
         return jax.lax.scan(self._one_update, state, batches)
