@@ -176,18 +176,42 @@ def describe(
 
 
 def reproduce(
-    experiment: Annotated[Literal["theory"], tyro.conf.Positional],
+    experiment: Annotated[Literal["theory", "awareness"], tyro.conf.Positional],
+    task: Literal["cartpole", "pendulum", "pointmass"] = "cartpole",
+    agent: Literal["dqn", "drqn"] = "dqn",
+    seeds: int = 3,
+    steps: int = 100_000,
     output: Path | None = None,
+    runs: Path = Path("runs"),
 ) -> None:
-    """Make one of the paper's results again.
+    """Make one of the paper's results again. Interrupted, it goes on where it was.
 
     Args:
-        experiment: theory: which knowledge is necessary and sufficient, exactly (seconds)
-        output: folder for table, plot and configuration (default: results/EXPERIMENT)
+        experiment: theory: which knowledge is necessary and sufficient, exactly (seconds);
+            awareness: blocking control against 50 ms of latency with and without knowledge
+        task: of awareness
+        agent: of awareness
+        seeds: of awareness, trainings of each kind
+        steps: of awareness, environment steps of each training
+        output: folder for table, plot and configuration (default: results/EXPERIMENT...)
+        runs: folder for the trainings
     """
+    from midstride import studio
     from midstride.theory import experiment as theory
 
-    theory.reproduce(output or Path("results") / experiment, Console())
+    if experiment == "theory":
+        theory.reproduce(output or Path("results") / experiment, Console())
+        return
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    name = f"awareness-{task}-{agent}"
+    studio.awareness(
+        Config(task=task, agent=agent, steps=steps),
+        seeds,
+        output or Path("results") / name,
+        runs / f"{name}-{steps}",
+        Console(),
+    )
 
 
 def main(args: list[str] | None = None) -> None:

@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("midstride", "numpy", "scipy", "mujoco", "dm_control", "gymnasium")
+_PACKAGES = (
+    "midstride", "numpy", "scipy", "mujoco", "dm_control", "gymnasium", "jax", "equinox", "optax",
+)  # fmt: skip
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

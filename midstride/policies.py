@@ -114,7 +114,7 @@ def _sigmoid(x: Array) -> Array:
 
 def save_policy(policy: Policy, folder: Path) -> None:
     """Write weights and description, each whole or not at all."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in policy.weights.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in policy.weights.items()}
     write_whole(folder / WEIGHTS, save_tensors(arrays))
     write_whole(folder / DESCRIPTION, json.dumps(policy.description, indent=2) + "\n")
 

@@ -65,7 +65,7 @@ class Run:
     ) -> None:
         """Write a checkpoint, then forget the oldest."""
         metadata = {"about": json.dumps({"hash": self.config.hash, "steps": steps, **about})}
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         path = self.folder / CHECKPOINTS / f"{steps:012d}.safetensors"
         write_whole(path, save_tensors(contiguous, metadata))
         for old in self._checkpoints()[:-KEPT]:

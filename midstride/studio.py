@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from midstride.config import Config
 from midstride.evaluate import evaluate, interval
-from midstride.files import write_whole
+from midstride.files import write_provenance, write_whole
 from midstride.make import make_envs
 from midstride.parallel import Job, progress_bars, status, train_all
 from midstride.policies import load
 from midstride.report.curves import plot_curves
 from midstride.report.video import film, save_video, side_by_side, titled
-from midstride.runs import read_config
+from midstride.runs import read_config, read_metrics
 from midstride.timing import parse_latency
 from midstride.train import Progress, check_target, train
 
@@ -148,6 +150,75 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
         films.append(titled(frames, f"{job.name}: {result['mean_return']:.0f}"))
     save_video(output / "video.mp4", side_by_side(films), fps)
     console.print(f"Saved: [bold]{output}[/bold]/curves.png, video.mp4")
+
+
+# --- Awareness -----------------------------------------------------------------------------------
+
+KINDS = {
+    "blocking": {"period": "50ms"},
+    "unaware": {"latency": "50ms", "execution": "0"},
+    "vector-to-go": {"latency": "50ms", "execution": "0", "knowledge": ("vector_to_go",)},
+    "previous action + t_AS": {
+        "latency": "50ms",
+        "execution": "0",
+        "knowledge": ("previous_action", "selection_time"),
+    },
+}
+
+
+def awareness(base: Config, seeds: int, output: Path, runs: Path, console: Console) -> None:
+    """Each kind of agent, several seeds: table, curves, every return, and how they were made."""
+    started = time.perf_counter()
+    jobs = {
+        kind: [
+            Job(
+                f"{kind}, seed {seed}",
+                replace(base, **options, seed=seed),  # type: ignore[arg-type]
+                runs / kind.replace(" ", "_") / f"seed{seed}",
+            )
+            for seed in range(seeds)
+        ]
+        for kind, options in KINDS.items()
+    }
+    results = train_all([job for group in jobs.values() for job in group], console, resume=True)
+    by_kind = {kind: results[i * seeds : (i + 1) * seeds] for i, kind in enumerate(jobs)}
+    means = {kind: [r["mean_return"] for r in group] for kind, group in by_kind.items()}
+    blocking = float(np.mean(means["blocking"]))
+    table = Table(title=f"{base.task}, {base.agent}: return of 1000 after {base.steps:,} steps")
+    headings = ("agent", "mean", "of blocking", "each seed")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "agent" else "right")
+    lines = [f"| {' | '.join(headings)} |", "|---|---|---|---|"]
+    for kind, values in means.items():
+        mean = float(np.mean(values))
+        cells = (
+            kind,
+            f"{mean:.0f}",
+            f"{mean / blocking:.2f}",
+            ", ".join(f"{v:.0f}" for v in values),
+        )
+        table.add_row(*cells)
+        lines.append(f"| {' | '.join(cells)} |")
+    console.print(table)
+
+    write_whole(output / "table.md", "\n".join(lines) + "\n")
+    rows = ["kind,seed,episode,return"]
+    curves = ["kind,seed,steps,evaluation"]
+    for kind, group in by_kind.items():
+        for seed, (job, result) in enumerate(zip(jobs[kind], group, strict=True)):
+            rows += [f"{kind},{seed},{i},{value!r}" for i, value in enumerate(result["returns"])]
+            curves += [
+                f"{kind},{seed},{line['steps']},{line['evaluation']!r}"
+                for line in read_metrics(job.folder)
+            ]
+    write_whole(output / "returns.csv", "\n".join(rows) + "\n")
+    write_whole(output / "curves.csv", "\n".join(curves) + "\n")
+    groups = {kind: [job.folder for job in group] for kind, group in jobs.items()}
+    title = f"{base.task.capitalize()} swing-up, {base.agent}, {seeds} seeds (mean and range)"
+    save_figure(output / "curves.png", plot_curves(groups, title))
+    config = {"base": base.to_dict(), "kinds": KINDS, "seeds": seeds}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
 
 
 def save_figure(path: Path, figure: Figure) -> None:

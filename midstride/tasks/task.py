@@ -93,4 +93,4 @@ def line_of_displacements(count: int) -> Array:
 
 def gaussian_tolerance(x: Array, margin: float) -> Array:
     """dm_control's `tolerance` around 0: 1 at 0, 0.1 at `margin`."""
-    return 0.1 ** ((x / margin) ** 2)
+    return np.exp((np.log(0.1) / margin**2) * x * x)
