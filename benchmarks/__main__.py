@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import simulation, theory
+from benchmarks import dqn, simulation, theory
 from benchmarks.figures import show
 
-BENCHMARKS = {"simulation": simulation.run, "theory": theory.run}
+BENCHMARKS = {"simulation": simulation.run, "theory": theory.run, "dqn": dqn.run}
 
 
 def main(names: list[str]) -> None:

@@ -1,0 +1,158 @@
+"""Training speed: environment steps per second while learning, against SB3, SBX and the limit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from benchmarks.figures import Figure, seconds
+from midstride.agents import configure_jax
+from midstride.config import Config
+from midstride.runs import Run
+from midstride.train import Trainer, _steps
+
+NUM_ENVS, UPDATE_EVERY = 16, 4
+ENV: dict[str, Any] = {"latency": 0.05, "execution": 0.0, "knowledge": ("vector_to_go",)}
+CONFIG = Config(
+    latency="50ms",
+    execution="0",
+    knowledge=("vector_to_go",),
+    num_envs=NUM_ENVS,
+    update_every=UPDATE_EVERY,
+    learning_starts=1_000,
+    evaluate_every=10**9,
+    checkpoint_every=10**9,
+)
+WARM_UP, MEASURED, ROUNDS = 2_000, 6_000, 3
+
+
+class NoRun(Run):
+    """A run that writes nothing."""
+
+    def log(self, **values: Any) -> None:
+        pass
+
+
+def run() -> list[Figure]:
+    configure_jax()
+    kinds = {"midstride": midstride_rate, "sb3": sb3_rate, "sbx": sbx_rate, "limit": limit_rate}
+    samples: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(ROUNDS):
+        for name, measure in kinds.items():
+            try:
+                samples[name].append(measure())
+            except ImportError as error:
+                print(f"{name} is missing ({error}): pip install -e '.[bench]'")
+    rate = {name: float(np.median(values)) for name, values in samples.items() if values}
+    ours = rate["midstride"]
+    figures = [
+        Figure(f"dqn/steps-vs-{peer}", ours / rate[peer], "x", f"{name}, {rate[peer]:.0f} steps/s")
+        for peer, name in (("sb3", "Stable-Baselines3 DQN"), ("sbx", "SBX DQN"))
+        if peer in rate
+    ]
+    figures.append(
+        Figure(
+            "dqn/share-of-limit",
+            ours / rate["limit"],
+            "x",
+            f"bare physics and bare update, overlapped: {rate['limit']:.0f} steps/s",
+            limit=1.0,
+        )
+    )
+    recurrent = Config(**{**CONFIG.to_dict(), "agent": "drqn"})
+    figures.append(
+        Figure(
+            "drqn/steps-per-second",
+            midstride_rate(recurrent, measured=2_000),
+            "steps/s",
+            f"dqn: {ours:.0f} steps/s",
+        )
+    )
+    return figures
+
+
+def midstride_rate(config: Config = CONFIG, measured: int = MEASURED) -> float:
+    """Steps per second of the training loop, after compilation and warm-up."""
+    trainer = Trainer.create(Config(**{**config.to_dict(), "steps": WARM_UP}))
+    _steps(trainer, NoRun(folder=None, config=config), lambda progress: None)  # type: ignore[arg-type]
+    trainer.config = Config(**{**config.to_dict(), "steps": WARM_UP + measured})
+    elapsed = seconds(
+        lambda: _steps(trainer, NoRun(folder=None, config=config), lambda progress: None)  # type: ignore[arg-type]
+    )
+    return measured / elapsed
+
+
+def peer_rate(algorithm: Any, policy_kwargs: dict[str, Any]) -> float:
+    """Steps per second of a peer on the same environments, batch, network and update ratio."""
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Clock(BaseCallback):
+        started = 0.0
+
+        def _on_step(self) -> bool:
+            if not self.started and self.num_timesteps >= WARM_UP:
+                self.started, self.first = time.perf_counter(), self.num_timesteps
+            return True
+
+    envs = make_vec_env(
+        lambda: gymnasium.make("midstride/CartpoleSwingup-v0", **ENV), n_envs=NUM_ENVS
+    )
+    model = algorithm(
+        "MlpPolicy",
+        envs,
+        learning_rate=1e-3,
+        batch_size=256,
+        learning_starts=1_000,
+        train_freq=1,  # a step of all environments
+        gradient_steps=NUM_ENVS // UPDATE_EVERY,
+        target_update_interval=500,
+        policy_kwargs=policy_kwargs,
+        seed=0,
+    )
+    clock = Clock()
+    model.learn(WARM_UP + MEASURED // 3, callback=clock)
+    return (model.num_timesteps - clock.first) / (time.perf_counter() - clock.started)
+
+
+def sb3_rate() -> float:
+    from stable_baselines3 import DQN
+
+    return peer_rate(DQN, {"net_arch": [128, 128]})
+
+
+def sbx_rate() -> float:
+    from sbx import DQN
+
+    return peer_rate(DQN, {"net_arch": [128, 128]})
+
+
+def limit_rate() -> float:
+    """Nothing but `mj_step` on one core and the compiled update on the other."""
+    trainer = Trainer.create(CONFIG)
+    agent, envs = trainer.agent, trainer.envs
+    rng = np.random.default_rng(0)
+    for _ in range(80):
+        step = {
+            name: (rng.random(values.shape[1:]) > 0.5 if values.dtype == bool else 0)
+            for name, values in trainer.replay.data.items()
+        }
+        trainer.replay.add(step)  # type: ignore[arg-type]
+    batch = agent.sample(trainer.replay, rng, NUM_ENVS // UPDATE_EVERY)
+
+    def update() -> None:
+        agent.dispatch(batch)
+        agent.sync()
+
+    update()
+    update_s = np.median([seconds(update) for _ in range(50)])
+    model, data = envs.task.model, mujoco.MjData(envs.task.model)
+    ticks = NUM_ENVS * 10
+    physics_s = np.median(
+        [seconds(lambda: mujoco.mj_step(model, data, nstep=ticks)) for _ in range(50)]
+    )
+    return float(NUM_ENVS / max(update_s, physics_s))
