@@ -20,7 +20,7 @@ $(VENV)/.bench-installed: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@touch $@
 
-demo: $(VENV)/.installed ## See what latency does to a controller
+demo: $(VENV)/.installed ## Train three agents; see that latency hurts and knowledge heals
 	@$(BIN)/midstride demo
 
 test: $(VENV)/.installed ## Run the fast tests
@@ -46,4 +46,4 @@ pictures: $(VENV)/.installed ## Remake the pictures in docs/
 	@$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove everything that was generated
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo latency

@@ -91,7 +91,7 @@ def peer_rate(algorithm: Any, policy_kwargs: dict[str, Any]) -> float:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    class Clock(BaseCallback):
+    class Clock(BaseCallback):  # type: ignore[misc]
         started = 0.0
 
         def _on_step(self) -> bool:

@@ -94,21 +94,31 @@ class Camera:
         geom: NDArray[np.int32],
         normal: NDArray[np.floating],
     ) -> Image:
+        brightness = np.abs(normal @ _LIGHT)
+        brightness *= 1 - _AMBIENT
+        brightness += _AMBIENT
+        planes = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
+        floor = np.flatnonzero(np.isin(geom, planes))
+        points = self._directions[floor, :2] * distance[floor, None]
+        points += self.viewpoint.position[:2]
+        brightness[floor[np.floor(2 * points).sum(axis=1) % 2 == 1]] *= 0.8
         rgb = _geom_colours(model)[geom]
-        points = self.viewpoint.position + distance[:, None] * self._directions
-        is_plane = (model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE) & (geom >= 0)
-        odd = (np.floor(2 * points[:, 0]) + np.floor(2 * points[:, 1])) % 2 == 1
-        rgb = np.where((is_plane & odd)[:, None], rgb * 0.8, rgb)
-        rgb = rgb * (_AMBIENT + (1 - _AMBIENT) * np.abs(normal @ _LIGHT))[:, None]
-        height = np.clip(self._directions[:, 2:], 0, 1)
-        rgb = np.where((geom < 0)[:, None], _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height, rgb)
+        rgb *= brightness[:, None].astype(np.float32)
+        sky = np.flatnonzero(geom < 0)
+        rgb[sky] = self._sky[sky]
         fine = rgb.reshape(self.height, _SAMPLES, self.width, _SAMPLES, 3)
-        return np.clip(fine.mean(axis=(1, 3)) * 255, 0, 255).astype(np.uint8)
+        mean = sum(fine[:, i, :, j] for i in range(_SAMPLES) for j in range(_SAMPLES))
+        return np.clip(mean * (255 / _SAMPLES**2), 0, 255).astype(np.uint8)
+
+    @cached_property
+    def _sky(self) -> NDArray[np.floating]:
+        height = np.clip(self._directions[:, 2:], 0, 1)
+        return (_SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height).astype(np.float32)
 
 
 def _geom_colours(model: mujoco.MjModel) -> NDArray[np.floating]:
     """The colour of each geom: its material's, if it has one; (ngeom, 3)."""
-    rgb = model.geom_rgba[:, :3].astype(float)
+    rgb = model.geom_rgba[:, :3].astype(np.float32)
     with_material = np.flatnonzero(model.geom_matid >= 0)
     material = model.geom_matid[with_material]
     textured = (model.mat_texid[material] >= 0).any(axis=1)

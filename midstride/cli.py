@@ -66,7 +66,7 @@ def evaluate(
 
 
 def demo(
-    steps: int = 60_000, seed: int = 0, output: Path = Path("demo"), resume: bool = False
+    steps: int = 80_000, seed: int = 0, output: Path = Path("demo"), resume: bool = False
 ) -> None:
     """See that latency breaks a policy, and that knowing what is in flight heals it.
 

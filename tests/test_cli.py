@@ -18,9 +18,9 @@ def run(capsys, *args: str) -> tuple[int, str, str]:
     return code, output.out, output.err
 
 
-def test_demo(tmp_path, capsys):
+def test_latency(tmp_path, capsys):
     code, out, _ = run(
-        capsys, "demo", "--latencies", "0", "60ms", "--episodes", "16", "--output", str(tmp_path)
+        capsys, "latency", "--latencies", "0", "60ms", "--episodes", "16", "--output", str(tmp_path)
     )
     assert code == 0
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
@@ -43,7 +43,9 @@ def test_describe(capsys):
     assert "vector_to_go:cart" in out
 
 
-@pytest.mark.parametrize("args", [("--help",), ("demo", "--help"), ("describe", "--help")])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("latency", "--help"), ("describe", "--help"), ("train", "--help")]
+)
 def test_help(capsys, args):
     code, out, _ = run(capsys, *args)
     assert code == 0
@@ -51,6 +53,12 @@ def test_help(capsys, args):
 
 
 BAD = {
+    "train juggling": "unknown task 'juggling'",
+    "train cartpole --latency 7ms": "nearest valid times are 5 ms and 10 ms",
+    "train cartpole --gamma 2": "gamma must be below 1",
+    "train cartpole --target concurrent": "needs a latency above 0",
+    "train cartpole --seeds 0": "seeds must be at least 1",
+    "evaluate nowhere": "is not the folder of a run",
     "describe juggling": "unknown task 'juggling'",
     "describe cartpole --latency 60ms": "longer than the period of 50 ms",
     "describe cartpole --latency 7ms": "nearest valid times are 5 ms and 10 ms",
@@ -61,14 +69,14 @@ BAD = {
     "describe cartpole --knowledge magic": "unknown knowledge 'magic'",
     "describe cartpole --actions few": "whole number or 'continuous'",
     "describe cartpole --tick 0": "longer than 0 s",
-    "demo --latencies 100ms": "longer than the period of 60 ms",
+    "latency --latencies 100ms": "longer than the period of 60 ms",
     "describe cartpole --latency 1e300": "too long to be counted",
     "describe cartpole --period 1e9": "too long to be counted",
     "describe cartpole --tick 1e-9": "too long to be counted",
-    "demo --latencies": "at least one latency",
-    "demo --seed -1": "seed must be at least 0",
-    "demo --output /dev/null": "/dev/null",
-    "demo --episodes 0": "episodes must be at least 2",
+    "latency --latencies": "at least one latency",
+    "latency --seed -1": "seed must be at least 0",
+    "latency --output /dev/null": "/dev/null",
+    "latency --episodes 0": "episodes must be at least 2",
 }
 
 
@@ -80,6 +88,31 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, command):
     assert BAD[command] in err
     assert err.startswith("midstride: ")
     assert err.count("\n") == 1
+
+
+def test_train_evaluate_and_go_on(tmp_path, capsys):
+    common = ("train", "pointmass", "--steps", "800", "--num-envs", "4", "--hidden", "16",
+              "--learning-starts", "100", "--evaluate-every", "400", "--evaluation-episodes", "2",
+              "--runs", str(tmp_path), "--name", "mine", "--latency", "50ms")  # fmt: skip
+    code, out, _ = run(capsys, *common)
+    assert code == 0
+    assert "midstride.load" in out
+    made = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert {"curve.png", "video.mp4", "policy.safetensors", "result.json"} <= made
+    assert (tmp_path / "mine" / "video.mp4").stat().st_size > 5000
+    code, _, err = run(capsys, *common)
+    assert code == 2
+    assert "--resume" in err
+    code, out, _ = run(capsys, *common, "--resume", "--no-video")
+    assert code == 0
+    code, out, _ = run(
+        capsys, "evaluate", str(tmp_path / "mine"), "--latency", "0", "25ms", "--episodes", "3"
+    )
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines() if " s │" in line] == ["0", "25ms"]
+    code, _, err = run(capsys, "evaluate", str(tmp_path / "mine"), "--latency", "1s")
+    assert code == 2
+    assert "longer than the period" in err
 
 
 def test_version(capsys):
