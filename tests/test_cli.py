@@ -55,7 +55,6 @@ def test_help(capsys, args):
 BAD = {
     "train juggling": "unknown task 'juggling'",
     "train cartpole --latency 7ms": "nearest valid times are 5 ms and 10 ms",
-    "train cartpole --gamma 2": "gamma must be below 1",
     "train cartpole --target concurrent": "needs a latency above 0",
     "train cartpole --seeds 0": "seeds must be at least 1",
     "evaluate nowhere": "is not the folder of a run",
@@ -109,10 +108,18 @@ def test_train_evaluate_and_go_on(tmp_path, capsys):
         capsys, "evaluate", str(tmp_path / "mine"), "--latency", "0", "25ms", "--episodes", "3"
     )
     assert code == 0
-    assert [line.split()[1] for line in out.splitlines() if " s │" in line] == ["0", "25ms"]
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert rows == ["0", "25ms"]
     code, _, err = run(capsys, "evaluate", str(tmp_path / "mine"), "--latency", "1s")
     assert code == 2
     assert "longer than the period" in err
+
+
+def test_bad_configuration_is_explained(capsys):
+    code, out, err = run(capsys, "train", "cartpole", "--gamma", "2")
+    assert code == 2
+    assert "gamma must be below 1, got 2" in out + err
+    assert "Traceback" not in out + err
 
 
 def test_version(capsys):
