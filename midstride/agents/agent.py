@@ -22,6 +22,7 @@ from midstride.config import Config
 from midstride.networks import named_arrays
 from midstride.policies import Policy
 from midstride.replay import Replay
+from midstride.targets import concurrent_target, full_period_target
 
 Tree = Any
 # (online network, target network, batch) -> (loss, measurements)
@@ -145,6 +146,25 @@ class Agent:
             copy = updates % self.config.target_every == 0
             return jax.tree.map(lambda o, t: jnp.where(copy, o, t), online, target)
         return optax.incremental_update(online, target, self.config.target_tau)
+
+
+def bellman_target(config: Config, batch: dict[str, Any], bootstrap: Callable[[Any], Any]) -> Any:
+    """The target that the configuration asks for; `bootstrap(observation)` is the value there."""
+    if config.target == "full_period":
+        return full_period_target(
+            batch["reward"],
+            batch["terminated"],
+            bootstrap(batch["next_observation"]),
+            batch["bootstrap_discount"],
+        )
+    return concurrent_target(
+        batch["reward_before"],
+        batch["reward_after"],
+        batch["terminated"],
+        bootstrap(batch["observation_at_switch"]),
+        config.gamma,
+        batch["latency_share"],
+    )
 
 
 def td_loss(q: Any, target: Any, weights: Any) -> tuple[Any, dict[str, Any]]:

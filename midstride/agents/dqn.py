@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.agents.agent import Agent, td_loss
+from midstride.agents.agent import Agent, bellman_target, td_loss
 from midstride.config import Config
 from midstride.networks import FeedForward
 from midstride.replay import Priorities, Replay
-from midstride.targets import best_next, concurrent_target, full_period_target
+from midstride.targets import best_next
 
 
 class DQN(Agent):
@@ -75,22 +75,6 @@ class DQN(Agent):
             by_online = jax.vmap(online)(observation) if config.double else by_target
             return best_next(by_online, by_target)
 
-        if config.target == "full_period":
-            y = full_period_target(
-                batch["reward"],
-                batch["terminated"],
-                bootstrap(batch["next_observation"]),
-                batch["bootstrap_discount"],
-            )
-        else:
-            y = concurrent_target(
-                batch["reward_before"],
-                batch["reward_after"],
-                batch["terminated"],
-                bootstrap(batch["observation_at_switch"]),
-                config.gamma,
-                batch["latency_share"],
-            )
         values = jax.vmap(online)(batch["observation"])
         q = jnp.take_along_axis(values, batch["action"][:, None], axis=1)[:, 0]
-        return td_loss(q, y, batch["weights"])
+        return td_loss(q, bellman_target(config, batch, bootstrap), batch["weights"])

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.agents.agent import Agent, td_loss
+from midstride.agents.agent import Agent, bellman_target, td_loss
 from midstride.config import Config
 from midstride.networks import Recurrent
 from midstride.replay import Replay
-from midstride.targets import best_next, concurrent_target, full_period_target
+from midstride.targets import best_next
 
 SEGMENTS_SHARE = 16  # an update takes batch_size / 16 segments
 
@@ -49,6 +49,8 @@ class DRQN(Agent):
         _, target_states = self._unroll(target, batch)
         learn = slice(config.burn_in, None)
         batch = {name: value[:, learn] for name, value in batch.items() if name not in ("h", "c")}
+        batch["reward"] = batch["reward_before"] + batch["reward_after"]
+        batch["bootstrap_discount"] = config.gamma
 
         def at(network: Any, states: Any, observation: Any) -> Any:
             """Q of a network one observation after the states it had."""
@@ -59,24 +61,8 @@ class DRQN(Agent):
             by_online = at(online, states, observation) if config.double else by_target
             return best_next(by_online, by_target)
 
-        if config.target == "full_period":
-            y = full_period_target(
-                batch["reward_before"] + batch["reward_after"],
-                batch["terminated"],
-                bootstrap(batch["next_observation"]),
-                config.gamma,
-            )
-        else:
-            y = concurrent_target(
-                batch["reward_before"],
-                batch["reward_after"],
-                batch["terminated"],
-                bootstrap(batch["observation_at_switch"]),
-                config.gamma,
-                batch["latency_share"],
-            )
         q = jnp.take_along_axis(values, batch["action"][..., None], axis=-1)[..., 0]
-        return td_loss(q, y, jnp.ones_like(q))
+        return td_loss(q, bellman_target(config, batch, bootstrap), jnp.ones_like(q))
 
     def _unroll(self, network: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         """Q (segments, steps, actions) and states after each step, from the burn-in's end on."""
