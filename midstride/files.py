@@ -40,10 +40,15 @@ def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) ->
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "config": dict(config),
         "versions": versions(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(),
         "seconds": round(seconds, 1),
     }
     write_whole(folder / "config.json", json.dumps(record, indent=2) + "\n")
+
+
+def machine() -> str:
+    """What kind of machine this is, for the record."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
 def versions() -> dict[str, str]:

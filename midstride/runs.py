@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_tensors
 
 from midstride.config import Config
-from midstride.files import versions, write_whole
+from midstride.files import machine, versions, write_whole
 
 CONFIG, METRICS, RESULT, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "checkpoint"
 KEPT = 2  # checkpoints: the newest, and one to fall back on
@@ -40,7 +38,7 @@ class Run:
             "config": config.to_dict(),
             "hash": config.hash,
             "versions": versions(),
-            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            "machine": machine(),
         }
         write_whole(folder / CONFIG, json.dumps(record, indent=2) + "\n")
         return cls(folder, config)
