@@ -58,9 +58,9 @@ class Config:
     """sizes of the hidden layers"""
     lstm_size: int = 64
     """drqn: size of the recurrent state"""
-    segment: int = 20
+    segment: int = 10
     """drqn: steps of a training segment that are learned from"""
-    burn_in: int = 10
+    burn_in: int = 5
     """drqn: steps before them that only warm up the recurrent state"""
     dueling: bool = False
     """separate heads for the value of a state and the advantage of an action"""
@@ -80,7 +80,7 @@ class Config:
     learning_rate_end: float = 0.1
     """part of it that is left in the end; it falls linearly"""
     batch_size: int = 256
-    """transitions per update (drqn: segments per update, a sixteenth of it)"""
+    """transitions per update (drqn: in segments)"""
     update_every: int = 4
     """environment steps per update"""
     learning_starts: int = 2_000

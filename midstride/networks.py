@@ -75,8 +75,25 @@ class Recurrent(eqx.Module):
         self.head = Head(inputs + lstm_size, hidden, actions, dueling, head_key)
 
     def __call__(self, state: State, observation: Array) -> tuple[State, Array]:
-        state = self.cell(observation, state)
-        return state, self.head(jnp.concatenate([observation, state[0]]))
+        state = self.advance(state, self.project(observation))
+        return state, self.values(state, observation)
+
+    def project(self, observation: Array) -> Array:
+        """What an observation adds to the gates; of many steps it can be had all at once."""
+        assert self.cell.bias is not None
+        return self.cell.weight_ih @ observation + self.cell.bias
+
+    def advance(self, state: State, projected: Array) -> State:
+        """An LSTM step."""
+        h, c = state
+        gates = projected + self.cell.weight_hh @ h
+        i, f, g, o = jnp.split(gates, 4)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+    def values(self, state: State, observation: Array) -> Array:
+        """Q of each action, once the observation is in the state."""
+        return self.head(jnp.concatenate([observation, state[0]]))
 
 
 def named_arrays(network: eqx.Module) -> dict[str, Array]:

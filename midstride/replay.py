@@ -1,8 +1,8 @@
 """Replay: what happened, in order, in many environments at once.
 
 A ring of time steps, each of all environments, so that n-step returns and segments for a recurrent
-network are slices along time. Observations, rewards split at the switch, and timing are kept as
-they came; sampling puts together what a target needs.
+network are slices along time. A transition is one row of float32: sampling is a single gather, and
+a batch goes to the learner as a single array, which is taken apart (`unpack`) in compiled code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,33 @@ from numpy.typing import NDArray
 
 Batch = dict[str, NDArray[Any]]
 
+VECTORS = ("observation", "next_observation", "observation_at_switch")
+SCALARS = ("action", "reward_before", "reward_after", "latency_share", "terminated", "done")
+
+
+def places(columns: int) -> dict[str, Any]:
+    """Where each field of a transition is in its row."""
+    at: dict[str, Any] = {
+        name: slice(i * columns, (i + 1) * columns) for i, name in enumerate(VECTORS)
+    }
+    return at | {name: len(VECTORS) * columns + i for i, name in enumerate(SCALARS)}
+
+
+def unpack(rows: Any) -> dict[str, Any]:
+    """The fields of transitions (..., width), NumPy or JAX."""
+    columns = (rows.shape[-1] - len(SCALARS)) // len(VECTORS)
+    fields = {name: rows[..., at] for name, at in places(columns).items()}
+    return fields | {
+        "action": fields["action"].astype(np.int32),
+        "terminated": fields["terminated"] > 0,
+        "done": fields["done"] > 0,
+    }
+
 
 class Replay:
     """The last `capacity` transitions of `num_envs` environments.
 
-    Fields, each (time, environments, ...): observation, action, reward_before, reward_after,
+    Fields of a step, each (environments, ...): observation, action, reward_before, reward_after,
     next_observation (the true one, before any autoreset), terminated, done (either way),
     observation_at_switch, latency_share (t_AS / H), and h, c (recurrent state before the step).
     """
@@ -26,22 +48,11 @@ class Replay:
     def __init__(self, capacity: int, num_envs: int, columns: int, lstm_size: int = 0) -> None:
         self.length = max(1, capacity // num_envs)
         self.num_envs = num_envs
-        vector = (self.length, num_envs, columns)
-        scalar = (self.length, num_envs)
-        self.data: Batch = {
-            "observation": np.zeros(vector, np.float32),
-            "next_observation": np.zeros(vector, np.float32),
-            "observation_at_switch": np.zeros(vector, np.float32),
-            "action": np.zeros(scalar, np.int32),
-            "reward_before": np.zeros(scalar, np.float32),
-            "reward_after": np.zeros(scalar, np.float32),
-            "latency_share": np.zeros(scalar, np.float32),
-            "terminated": np.zeros(scalar, bool),
-            "done": np.zeros(scalar, bool),
-        }
-        if lstm_size:
-            state = (self.length, num_envs, lstm_size)
-            self.data |= {"h": np.zeros(state, np.float32), "c": np.zeros(state, np.float32)}
+        width = len(VECTORS) * columns + len(SCALARS)
+        self._places = places(columns)
+        self.data: Batch = {"transitions": np.zeros((self.length, num_envs, width), np.float32)}
+        for name in ("h", "c") if lstm_size else ():
+            self.data[name] = np.zeros((self.length, num_envs, lstm_size), np.float32)
         self.added = 0  # time steps ever added
 
     def __len__(self) -> int:
@@ -50,9 +61,12 @@ class Replay:
 
     def add(self, step: Batch) -> None:
         """Append a time step: every field, (environments, ...)."""
-        row = self.added % self.length
-        for name, values in self.data.items():
-            values[row] = step[name]
+        at = self.added % self.length
+        row = self.data["transitions"][at]
+        for name, place in self._places.items():
+            row[:, place] = step[name]
+        for name in self.data.keys() - {"transitions"}:
+            self.data[name][at] = step[name]
         self.added += 1
 
     def rows(self, rng: np.random.Generator, count: int, span: int) -> tuple[Any, Any]:
@@ -65,45 +79,47 @@ class Replay:
         return times % self.length, rng.integers(self.num_envs, size=count)
 
     def gather(self, rows: Any, envs: Any, n_step: int, gamma: float) -> Batch:
-        """Transitions at given places, with n-step rewards: arrays of the shape of `rows`.
+        """Transitions at given places: rows for `unpack`, of the shape of `rows`.
 
-        `reward` sums up to n rewards, stopping where an episode ends; `bootstrap_discount` is gamma
-        to the number summed, and `next_observation`, `terminated` are of the last one.
+        With n-step returns, `reward_before` is the sum of up to n rewards, stopping where an
+        episode ends, `reward_after` is 0, and the next observation and `terminated` are those of
+        the last one; `bootstrap_discount` is gamma to the number summed.
         """
-        d = self.data
-        batch = {
-            name: d[name][rows, envs]
-            for name in ("observation", "action", "reward_before", "reward_after", "latency_share")
-        }
-        batch["observation_at_switch"] = d["observation_at_switch"][rows, envs]
-        reward = batch["reward_before"] + batch["reward_after"]
+        found = self._take(rows, envs)
+        if n_step == 1:
+            return {"transitions": found}
+        at = self._places
+        last = unpack(found)
+        reward = last["reward_before"] + last["reward_after"]
         discount = np.full(reward.shape, gamma, np.float32)
-        last, over = rows, d["done"][rows, envs]
-        for _ in range(n_step - 1):
-            following = (last + 1) % self.length
-            more = d["reward_before"][following, envs] + d["reward_after"][following, envs]
+        for k in range(1, n_step):
+            over = last["done"]
+            following = unpack(self._take((rows + k) % self.length, envs))
+            more = following["reward_before"] + following["reward_after"]
             reward = np.where(over, reward, reward + discount * more)
             discount = np.where(over, discount, discount * np.float32(gamma))
-            last = np.where(over, last, following)
-            over = over | d["done"][last, envs]
-        batch["reward"], batch["bootstrap_discount"] = reward, discount
-        batch["next_observation"] = d["next_observation"][last, envs]
-        batch["terminated"] = d["terminated"][last, envs]
-        return batch
+            for name in ("next_observation", "terminated", "done"):
+                ended = over[..., None] if name == "next_observation" else over
+                last[name] = np.where(ended, last[name], following[name])
+        found[..., at["reward_before"]], found[..., at["reward_after"]] = reward, 0
+        for name in ("next_observation", "terminated"):
+            found[..., at[name]] = last[name]
+        return {"transitions": found, "bootstrap_discount": discount}
 
     def segments(self, rng: np.random.Generator, shape: tuple[int, ...], span: int) -> Batch:
-        """Random segments of `span` steps: fields (*shape, span, ...), h and c of the first."""
-        count = int(np.prod(shape))
-        rows, envs = self.rows(rng, count, span)
-        steps = (rows[:, None] + np.arange(span)) % self.length
-        batch = {
-            name: values[steps, envs[:, None]].reshape(*shape, span, *values.shape[2:])
-            for name, values in self.data.items()
-            if name not in ("h", "c")
+        """Random segments: transitions (*shape, span, width); h, c of the first step."""
+        rows, envs = (index.reshape(shape) for index in self.rows(rng, int(np.prod(shape)), span))
+        steps = (rows[..., None] + np.arange(span)) % self.length
+        return {
+            "transitions": self._take(steps, envs[..., None]),
+            "h": self.data["h"][rows, envs],
+            "c": self.data["c"][rows, envs],
         }
-        for name in ("h", "c"):
-            batch[name] = self.data[name][rows, envs].reshape(*shape, -1)
-        return batch
+
+    def _take(self, rows: Any, envs: Any) -> NDArray[np.float32]:
+        transitions = self.data["transitions"]
+        flat = transitions.reshape(-1, transitions.shape[-1])
+        return flat.take(rows * self.num_envs + envs, axis=0)
 
 
 class Priorities:

@@ -2,8 +2,9 @@
 
     interact -> replay -> sample -> dispatch (XLA, on its own thread) -> sync -> policy -> interact
 
-While an update is computed, the environments take their next step; the policy acts on weights that
-are one round of steps old. Everything happens in a fixed order, so a seed repeats exactly.
+While an update is computed, the environments take their next step and the next batch is drawn; the
+policy acts on weights that are one round of steps old. Everything happens in a fixed order, so a
+seed repeats exactly.
 """
 
 from __future__ import annotations
@@ -176,14 +177,14 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
             trainer.returns.append(float(returns[i]))
             returns[i] = 0
 
-        measured = agent.sync()
-        if measured is not None:
-            losses.append(float(measured["loss"].mean()))
         if trainer.steps >= config.learning_starts and _enough(config, replay):
             owed += n / config.update_every
             if owed >= 1:
                 agent.dispatch(agent.sample(replay, rng, int(owed)))
                 owed -= int(owed)
+        measured = agent.sync(leave=1)
+        if measured is not None:
+            losses.append(float(measured["loss"].mean()))
 
         now = time.perf_counter()
         if now - logged > _LOG_EVERY_S or trainer.steps >= config.steps:

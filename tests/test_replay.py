@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstride.replay import Priorities, Replay
+from midstride.replay import Priorities, Replay, unpack
 
 
 def traceable(time: int, num_envs: int, done=(), lstm: bool = False) -> dict:
@@ -34,6 +34,13 @@ def filled(steps: int, capacity: int = 60, num_envs: int = 3, lstm: int = 0) -> 
     return replay
 
 
+def gathered(replay: Replay, rows, envs, n_step: int, gamma: float) -> dict:
+    found = replay.gather(rows, envs, n_step, gamma)
+    batch = unpack(found["transitions"])
+    reward = batch["reward_before"] + batch["reward_after"]
+    return batch | {"reward": reward, "discount": found.get("bootstrap_discount", gamma)}
+
+
 @given(steps=st.integers(1, 70), n_step=st.integers(1, 5), seed=st.integers(0, 100))
 def test_samples_are_whole_and_of_what_is_held(steps, n_step, seed):
     replay = filled(steps)
@@ -43,7 +50,7 @@ def test_samples_are_whole_and_of_what_is_held(steps, n_step, seed):
             replay.rows(rng, 10, n_step)
         return
     rows, envs = replay.rows(rng, 200, n_step)
-    batch = replay.gather(rows, envs, n_step, gamma=0.5)
+    batch = gathered(replay, rows, envs, n_step, gamma=0.5)
     times = batch["observation"][:, 0]
     assert times.min() >= max(0, steps - 20)
     assert times.max() <= steps - n_step
@@ -51,7 +58,7 @@ def test_samples_are_whole_and_of_what_is_held(steps, n_step, seed):
     assert (batch["next_observation"][:, 0] == times + n_step).all()
     assert (batch["observation_at_switch"][:, 0] == times + 0.5).all()
     assert (batch["action"] == times % 5).all()
-    assert batch["bootstrap_discount"] == pytest.approx(0.5**n_step)
+    assert batch["discount"] == pytest.approx(0.5**n_step)
     expected = sum(0.5**k * (1 + times + k) for k in range(n_step))
     assert batch["reward"] == pytest.approx(expected)
 
@@ -59,7 +66,7 @@ def test_samples_are_whole_and_of_what_is_held(steps, n_step, seed):
 def test_every_place_is_sampled():
     replay = filled(35)
     rows, envs = replay.rows(np.random.default_rng(0), 3000, 2)
-    batch = replay.gather(rows, envs, 2, 0.9)
+    batch = gathered(replay, rows, envs, 2, 0.9)
     assert set(batch["observation"][:, 0]) == set(range(15, 34))
 
 
@@ -67,13 +74,13 @@ def test_n_step_stops_where_an_episode_ends():
     replay = Replay(30, 1, columns=2)
     for time in range(6):
         replay.add(traceable(time, 1, done=(0,) if time == 2 else ()))
-    batch = replay.gather(np.array([1]), np.array([0]), 4, gamma=0.5)
+    batch = gathered(replay, np.array([1]), np.array([0]), 4, gamma=0.5)
     # steps 1 and 2: (1 + 1) + 0.5 (1 + 2)
     assert batch["reward"].tolist() == [3.5]
-    assert batch["bootstrap_discount"].tolist() == [0.25]
+    assert batch["discount"].tolist() == [0.25]
     assert batch["next_observation"][0, 0] == 3
     assert batch["terminated"].tolist() == [True]
-    batch = replay.gather(np.array([2]), np.array([0]), 4, gamma=0.5)
+    batch = gathered(replay, np.array([2]), np.array([0]), 4, gamma=0.5)
     assert batch["reward"].tolist() == [3.0]
 
 
@@ -81,7 +88,7 @@ def test_n_step_stops_where_an_episode_ends():
 def test_segments_are_in_order_with_the_state_of_their_start(steps, seed):
     replay = filled(steps, lstm=2)
     batch = replay.segments(np.random.default_rng(seed), (2, 7), span=5)
-    times = batch["observation"][..., 0]
+    times = unpack(batch["transitions"])["observation"][..., 0]
     assert times.shape == (2, 7, 5)
     assert (np.diff(times, axis=2) == 1).all()
     assert (batch["h"][..., 0] == times[..., 0]).all()

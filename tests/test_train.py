@@ -19,6 +19,7 @@ from midstride.evaluate import evaluate, interval
 from midstride.loop import interact
 from midstride.make import make_envs
 from midstride.policies import Policy
+from midstride.replay import unpack
 from midstride.runs import Run, read_metrics, read_result
 from midstride.timing import Fixed
 from midstride.train import Trainer, train
@@ -175,7 +176,7 @@ def test_resuming_goes_on_from_the_checkpoint(tmp_path):
     trainer.restore(run)
     assert trainer.steps == 1200
     assert trainer.replay.added == 300
-    assert (trainer.replay.data["action"][:300] > 0).any()
+    assert (unpack(trainer.replay.data["transitions"][:300])["action"] > 0).any()
     assert int(trainer.agent.state["updates"]) > 200
     result = train(TINY, tmp_path / "run", resume=True)
     assert result["steps"] == 1600

@@ -1,12 +1,14 @@
 """What DQN and recurrent DQN share: the optimiser, the target network, the compiled update.
 
 An agent's update is dispatched and not waited for: XLA computes it on its own thread while the
-caller steps the physics. `sync` waits, and hands the new weights to the NumPy policy that acts.
+caller steps the physics and draws the next batch. `sync` hands finished weights to the NumPy policy
+that acts.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from midstride.config import Config
 from midstride.networks import named_arrays
@@ -30,7 +34,8 @@ Loss = Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
 
 def configure_jax() -> None:
-    """Small networks: one thread for XLA, the other core for physics; compiled code is cached."""
+    """Small networks: one thread for XLA, one for physics and NumPy; compiled code is cached."""
+    threadpool_limits(1)  # NumPy's acting policy would take the cores from both
     flags = os.environ.get("XLA_FLAGS", "")
     if "xla_cpu_multi_thread_eigen" not in flags:
         single = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -46,12 +51,12 @@ class Agent:
 
     def __init__(self, config: Config, network: eqx.Module, loss: Loss) -> None:
         self.config = config
-        # Weights go in and out of the compiled update as a plain list: an Equinox module is a
-        # slow argument, flattened in Python at every call.
+        # All weights are one vector in the compiled update: a few arrays go in and out instead of
+        # dozens, and the optimiser is one loop over numbers.
         arrays, static = eqx.partition(network, eqx.is_array)
-        online, structure = jax.tree.flatten(arrays)
-        self._network = lambda weights: eqx.combine(jax.tree.unflatten(structure, weights), static)
-        self._names = list(named_arrays(network))
+        online, unravel = ravel_pytree(arrays)
+        self._network = lambda weights: eqx.combine(unravel(weights), static)
+        self._shapes = {name: array.shape for name, array in named_arrays(network).items()}
         clip = config.max_grad_norm
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
@@ -65,15 +70,14 @@ class Agent:
         )
         self.state: dict[str, Tree] = {
             "online": online,
-            "target": [jnp.copy(weight) for weight in online],
+            "target": jnp.copy(online),
             "optimiser": self._optimiser.init(online),
             "updates": jnp.zeros((), jnp.int32),
         }
         self._loss = loss
         self._update = jax.jit(self._updates, donate_argnums=0)
-        self._pending: dict[str, Any] | None = None
-        self.policy = Policy({})  # acts in training, with the online network
-        self._publish()
+        self._under_way: deque[dict[str, Any]] = deque()
+        self.policy = Policy(self._named(online))  # acts in training, with the online network
 
     def sample(
         self, replay: Replay, rng: np.random.Generator, updates: int
@@ -83,16 +87,22 @@ class Agent:
 
     def dispatch(self, batches: dict[str, NDArray[Any]]) -> None:
         """Start updates on batches (updates, batch, ...), one after another, and return at once."""
-        self.state, self._pending = self._update(self.state, batches)
+        self.state, measured = self._update(self.state, batches)
+        self._under_way.append(measured)
 
-    def sync(self) -> dict[str, NDArray[Any]] | None:
-        """Wait for the updates under way, act with their weights; their measurements, if any."""
-        if self._pending is None:
-            return None
-        measured = {name: np.asarray(value) for name, value in self._pending.items()}
-        self._pending = None
-        self._publish()
+    def sync(self, leave: int = 0) -> dict[str, NDArray[Any]] | None:
+        """Wait until at most `leave` dispatches are under way, and act with the latest that ended.
+
+        Returns its measurements, or None if there was nothing to wait for.
+        """
+        measured = None
+        while len(self._under_way) > leave:
+            measured = self._finish(self._under_way.popleft())
         return measured
+
+    def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        self.policy.weights = self._named(outcome.pop("online"))
+        return {name: np.asarray(value) for name, value in outcome.items()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that is learned, by name: for a checkpoint."""
@@ -107,12 +117,17 @@ class Agent:
         if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
             raise ValueError("the checkpoint is of another network")
         self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
-        self._publish()
+        self.policy.weights = self._named(self.state["online"])
 
-    def _publish(self) -> None:
-        # Copied: the next update may reuse the buffers of these weights.
-        weights = [np.array(weight) for weight in self.state["online"]]
-        self.policy.weights = dict(zip(self._names, weights, strict=True))
+    def _named(self, weights: Any) -> dict[str, NDArray[Any]]:
+        """A vector of weights as named arrays, copied: the next update may reuse its memory."""
+        vector = np.array(weights)
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in self._shapes.values()])
+        parts = np.split(vector, ends[:-1])
+        return {
+            name: part.reshape(shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
 
     def averaged_policy(self) -> Policy:
         """The policy of the target network, an average of the online ones: steadier than any.
@@ -120,11 +135,12 @@ class Agent:
         Checkpoints of the online network oscillate; this is what is evaluated and saved.
         """
         self.sync()
-        weights = [np.array(weight) for weight in self.state["target"]]
-        return Policy(dict(zip(self._names, weights, strict=True)))
+        return Policy(self._named(self.state["target"]))
 
     def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
-        return jax.lax.scan(self._one_update, state, batches)
+        state, measured = jax.lax.scan(self._one_update, state, batches)
+        # The next dispatch reuses the buffers of the state; the policy needs its own.
+        return state, {**measured, "online": jnp.copy(state["online"])}
 
     def _one_update(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
         def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
@@ -144,7 +160,7 @@ class Agent:
     def _moved_target(self, online: Tree, target: Tree, updates: Any) -> Tree:
         if self.config.target_every:
             copy = updates % self.config.target_every == 0
-            return jax.tree.map(lambda o, t: jnp.where(copy, o, t), online, target)
+            return jnp.where(copy, online, target)
         return optax.incremental_update(online, target, self.config.target_tau)
 
 
@@ -152,10 +168,10 @@ def bellman_target(config: Config, batch: dict[str, Any], bootstrap: Callable[[A
     """The target that the configuration asks for; `bootstrap(observation)` is the value there."""
     if config.target == "full_period":
         return full_period_target(
-            batch["reward"],
+            batch["reward_before"] + batch["reward_after"],
             batch["terminated"],
             bootstrap(batch["next_observation"]),
-            batch["bootstrap_discount"],
+            batch.get("bootstrap_discount", config.gamma),
         )
     return concurrent_target(
         batch["reward_before"],
@@ -167,7 +183,7 @@ def bellman_target(config: Config, batch: dict[str, Any], bootstrap: Callable[[A
     )
 
 
-def td_loss(q: Any, target: Any, weights: Any) -> tuple[Any, dict[str, Any]]:
+def td_loss(q: Any, target: Any, weights: Any = 1.0) -> tuple[Any, dict[str, Any]]:
     """Huber loss of chosen values against their targets, and what is worth watching."""
     error = q - jax.lax.stop_gradient(target)
     loss = (weights * optax.huber_loss(error)).mean()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from midstride.agents.agent import Agent, bellman_target, td_loss
 from midstride.config import Config
 from midstride.networks import FeedForward
-from midstride.replay import Priorities, Replay
+from midstride.replay import Priorities, Replay, unpack
 from midstride.targets import best_next
 
 
@@ -25,7 +26,7 @@ class DQN(Agent):
         )
         super().__init__(config, network, self._q_loss)
         self._priorities: Priorities | None = None
-        self._sampled: NDArray[Any] | None = None
+        self._sampled: deque[NDArray[Any]] = deque()  # places of each batch under way
 
     def sample(
         self, replay: Replay, rng: np.random.Generator, updates: int
@@ -33,15 +34,12 @@ class DQN(Agent):
         """Batches (updates, batch_size, ...) for `dispatch`."""
         config = self.config
         shape = (updates, config.batch_size)
-        weights = np.ones(shape, np.float32)
         if config.prioritised:
             places, weights = self._prioritised(replay, rng, shape)
             rows, envs = np.divmod(places, replay.num_envs)
-        else:
-            rows, envs = replay.rows(rng, updates * config.batch_size, config.n_step)
-            rows, envs = rows.reshape(shape), envs.reshape(shape)
-        batch = replay.gather(rows, envs, config.n_step, config.gamma)
-        return {**batch, "weights": weights}
+            return {**replay.gather(rows, envs, config.n_step, config.gamma), "weights": weights}
+        rows, envs = replay.rows(rng, updates * config.batch_size, config.n_step)
+        return replay.gather(rows.reshape(shape), envs.reshape(shape), config.n_step, config.gamma)
 
     def _prioritised(
         self, replay: Replay, rng: np.random.Generator, shape: tuple[int, int]
@@ -57,18 +55,18 @@ class DQN(Agent):
             self._priorities.set_new(places)
         self._seen = complete
         sampled, weights = self._priorities.sample(rng, shape[0] * shape[1])
-        self._sampled = sampled.reshape(shape)
-        return self._sampled, weights.reshape(shape)
+        self._sampled.append(sampled)
+        return sampled.reshape(shape), weights.reshape(shape)
 
-    def sync(self) -> dict[str, NDArray[Any]] | None:
-        measured = super().sync()
-        if measured is not None and self._priorities is not None and self._sampled is not None:
-            self._priorities.update(self._sampled.ravel(), measured["error"].ravel())
-            self._sampled = None
+    def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        measured = super()._finish(outcome)
+        if self._priorities is not None:
+            self._priorities.update(self._sampled.popleft(), measured["error"].ravel())
         return measured
 
     def _q_loss(self, online: Any, target: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         config = self.config
+        batch = {**batch, **unpack(batch["transitions"])}
 
         def bootstrap(observation: Any) -> Any:
             by_target = jax.vmap(target)(observation)
@@ -77,4 +75,4 @@ class DQN(Agent):
 
         values = jax.vmap(online)(batch["observation"])
         q = jnp.take_along_axis(values, batch["action"][:, None], axis=1)[:, 0]
-        return td_loss(q, bellman_target(config, batch, bootstrap), batch["weights"])
+        return td_loss(q, bellman_target(config, batch, bootstrap), batch.get("weights", 1.0))

@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from midstride.agents.agent import Agent, bellman_target, td_loss
 from midstride.config import Config
 from midstride.networks import Recurrent
-from midstride.replay import Replay
+from midstride.replay import Replay, unpack
 from midstride.targets import best_next
-
-SEGMENTS_SHARE = 16  # an update takes batch_size / 16 segments
 
 
 class DRQN(Agent):
@@ -40,50 +38,42 @@ class DRQN(Agent):
         self, replay: Replay, rng: np.random.Generator, updates: int
     ) -> dict[str, NDArray[Any]]:
         """Batches (updates, segments, steps, ...) for `dispatch`."""
-        count = max(1, self.config.batch_size // SEGMENTS_SHARE)
-        return replay.segments(rng, (updates, count), self.config.burn_in + self.config.segment)
+        config = self.config
+        count = max(1, config.batch_size // config.segment)
+        return replay.segments(rng, (updates, count), config.burn_in + config.segment)
 
     def _q_loss(self, online: Any, target: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
         config = self.config
-        values, states = self._unroll(online, batch)
-        _, target_states = self._unroll(target, batch)
-        learn = slice(config.burn_in, None)
-        batch = {name: value[:, learn] for name, value in batch.items() if name not in ("h", "c")}
-        batch["reward"] = batch["reward_before"] + batch["reward_after"]
-        batch["bootstrap_discount"] = config.gamma
+        steps = unpack(jnp.swapaxes(batch["transitions"], 0, 1))  # (time, segments, ...)
+        states, target_states = (self._states(net, batch, steps) for net in (online, target))
+        steps = {name: value[config.burn_in :] for name, value in steps.items()}
 
-        def at(network: Any, states: Any, observation: Any) -> Any:
+        def following(network: Any, states: Any, observation: Any) -> Any:
             """Q of a network one observation after the states it had."""
             return jax.vmap(jax.vmap(lambda s, o: network(s, o)[1]))(states, observation)
 
         def bootstrap(observation: Any) -> Any:
-            by_target = at(target, target_states, observation)
-            by_online = at(online, states, observation) if config.double else by_target
+            by_target = following(target, target_states, observation)
+            by_online = following(online, states, observation) if config.double else by_target
             return best_next(by_online, by_target)
 
-        q = jnp.take_along_axis(values, batch["action"][..., None], axis=-1)[..., 0]
-        return td_loss(q, bellman_target(config, batch, bootstrap), jnp.ones_like(q))
+        values = jax.vmap(jax.vmap(online.values))(states, steps["observation"])
+        q = jnp.take_along_axis(values, steps["action"][..., None], axis=-1)[..., 0]
+        return td_loss(q, bellman_target(config, steps, bootstrap))
 
-    def _unroll(self, network: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-        """Q (segments, steps, actions) and states after each step, from the burn-in's end on."""
+    def _states(self, network: Any, batch: dict[str, Any], steps: dict[str, Any]) -> Any:
+        """Recurrent states (time, segments, size) after each step, from the burn-in's end on."""
 
         def step(state: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
-            observation, done = now
-            after, q = jax.vmap(network)(state, observation)
+            projected, done = now
+            after = jax.vmap(network.advance)(state, projected)
             # A new episode starts from nothing.
-            following = jax.tree.map(lambda x: jnp.where(done[:, None], 0.0, x), after)
-            return following, (q, after)
-
-        def over_time(name: str, part: slice) -> Any:
-            return jnp.swapaxes(batch[name][:, part], 0, 1)
+            return jax.tree.map(lambda x: jnp.where(done[:, None], 0.0, x), after), after
 
         burn_in = self.config.burn_in
-        warm, rest = slice(0, burn_in), slice(burn_in, None)
-        state = (batch["h"], batch["c"])
-        if burn_in:
-            inputs = (over_time("observation", warm), over_time("done", warm))
-            state, _ = jax.lax.scan(step, state, inputs)
-            state = jax.lax.stop_gradient(state)
-        inputs = (over_time("observation", rest), over_time("done", rest))
-        _, (q, states) = jax.lax.scan(step, state, inputs)
-        return jnp.swapaxes(q, 0, 1), jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), states)
+        projected = jax.vmap(jax.vmap(network.project))(steps["observation"])
+        done = steps["done"]
+        start = (batch["h"], batch["c"])
+        state, _ = jax.lax.scan(step, start, (projected[:burn_in], done[:burn_in]))
+        state = jax.lax.stop_gradient(state)
+        return jax.lax.scan(step, state, (projected[burn_in:], done[burn_in:]))[1]
