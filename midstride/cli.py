@@ -22,6 +22,7 @@ def train(
     seeds: int = 1,
     resume: bool = False,
     video: bool = True,
+    tensorboard: bool = False,
 ) -> None:
     """Train an agent, and leave a folder with everything about it.
 
@@ -34,13 +35,21 @@ def train(
         seeds: train this many, counting up from --seed, side by side on the cores
         resume: go on with the run of this name; finished runs are not run again
         video: film the final policy
+        tensorboard: write the metrics for TensorBoard too (needs midstride[tensorboard]; then
+            tensorboard --logdir runs)
     """
     from midstride import studio
 
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     studio.train_and_show(
-        config, runs / (name or studio.name_of(config)), seeds, resume, video, Console()
+        config,
+        runs / (name or studio.name_of(config)),
+        seeds,
+        resume,
+        video,
+        tensorboard,
+        Console(),
     )
 
 
@@ -176,7 +185,7 @@ def describe(
 
 
 def reproduce(
-    experiment: Annotated[Literal["theory", "awareness"], tyro.conf.Positional],
+    experiment: Annotated[Literal["theory", "awareness", "latencies"], tyro.conf.Positional],
     task: Literal["cartpole", "pendulum", "pointmass"] = "cartpole",
     agent: Literal["dqn", "drqn"] = "dqn",
     seeds: int = 3,
@@ -188,15 +197,16 @@ def reproduce(
 
     Args:
         experiment: theory: which knowledge is necessary and sufficient, exactly (seconds);
-            awareness: blocking control against 50 ms of latency with and without knowledge
-        task: of awareness
-        agent: of awareness
-        seeds: of awareness, trainings of each kind
-        steps: of awareness, environment steps of each training
+            awareness: blocking control against 50 ms of latency with and without knowledge;
+            latencies: one policy for latencies of 0 to 50 ms, drawn per episode
+        task: of the trainings
+        agent: of the trainings
+        seeds: trainings of each kind
+        steps: environment steps of each training
         output: folder for table, plot and configuration (default: results/EXPERIMENT...)
         runs: folder for the trainings
     """
-    from midstride import studio
+    from midstride import experiments
     from midstride.theory import experiment as theory
 
     if experiment == "theory":
@@ -204,8 +214,9 @@ def reproduce(
         return
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    name = f"awareness-{task}-{agent}"
-    studio.awareness(
+    name = f"{experiment}-{task}-{agent}"
+    run = experiments.awareness if experiment == "awareness" else experiments.latencies
+    run(
         Config(task=task, agent=agent, steps=steps),
         seeds,
         output or Path("results") / name,

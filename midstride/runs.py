@@ -26,6 +26,7 @@ class Run:
     folder: Path
     config: Config
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    events: Any = None  # a TensorBoard writer, if asked for
 
     @classmethod
     def start(cls, folder: Path, config: Config) -> Run:
@@ -53,10 +54,17 @@ class Run:
         self.metrics.append(values)
         text = "".join(json.dumps(line) + "\n" for line in self.metrics)
         write_whole(self.folder / METRICS, text)
+        if self.events is not None:
+            for name, value in values.items():
+                if name != "steps" and value is not None:
+                    self.events.add_scalar(name, value, values["steps"])
+            self.events.flush()
 
     def finish(self, result: dict[str, Any]) -> None:
         record = {"hash": self.config.hash, **result}
         write_whole(self.folder / RESULT, json.dumps(record, indent=2) + "\n")
+        if self.events is not None:
+            self.events.close()
 
     def save_checkpoint(
         self, steps: int, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
@@ -90,6 +98,18 @@ class Run:
 
     def _checkpoints(self) -> list[Path]:
         return sorted((self.folder / CHECKPOINTS).glob("*.safetensors"))
+
+
+def event_writer() -> Any:
+    """The class that writes what TensorBoard shows."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "TensorBoard is missing: pip install 'midstride[tensorboard]', or leave out "
+            "--tensorboard"
+        ) from None
+    return SummaryWriter
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

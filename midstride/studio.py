@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from midstride.config import Config
 from midstride.evaluate import evaluate, interval
-from midstride.files import write_provenance, write_whole
 from midstride.make import make_envs
 from midstride.parallel import Job, progress_bars, status, train_all
 from midstride.policies import load
-from midstride.report.curves import plot_curves
+from midstride.report.curves import plot_curves, save_figure
 from midstride.report.video import film, save_video, side_by_side, titled
-from midstride.runs import read_config, read_metrics
+from midstride.runs import read_config
 from midstride.timing import parse_latency
 from midstride.train import Progress, check_target, train
 
@@ -38,7 +33,13 @@ def name_of(config: Config) -> str:
 
 
 def train_and_show(
-    config: Config, folder: Path, seeds: int, resume: bool, video: bool, console: Console
+    config: Config,
+    folder: Path,
+    seeds: int,
+    resume: bool,
+    video: bool,
+    tensorboard: bool,
+    console: Console,
 ) -> None:
     """Train one seed with a bar, or several side by side; then picture and film them."""
     check_target(config, make_envs(config, 1))  # reject what does not fit before anything starts
@@ -50,14 +51,20 @@ def train_and_show(
             def show(progress: Progress) -> None:
                 bars.update(bar, completed=progress.steps, status=status(progress))
 
-            results = [train(config, folder, resume, show)]
+            results = [train(config, folder, resume, show, tensorboard)]
     else:
         jobs = [
-            Job(f"seed {s}", replace(config, seed=s), folder / f"seed{s}")
+            Job(
+                f"seed {s}",
+                replace(config, seed=s),
+                folder / f"seed{s}",
+                unfinished="resume" if resume else "refuse",
+                tensorboard=tensorboard,
+            )
             for s in range(config.seed, config.seed + seeds)
         ]
         folders = [job.folder for job in jobs]
-        results = train_all(jobs, console, resume)
+        results = train_all(jobs, console)
     console.print(_result_table(dict(zip(folders, results, strict=True))))
     save_figure(folder / "curve.png", plot_curves({folder.name: folders}))
     if video:
@@ -121,7 +128,12 @@ DEMO = {
 def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) -> None:
     """Train the three, show returns, curves, and the policies side by side."""
     jobs = [
-        Job(name, replace(config, steps=steps, seed=seed), output / f"{steps}-{seed}" / str(i))
+        Job(
+            name,
+            replace(config, steps=steps, seed=seed),
+            output / f"{steps}-{seed}" / str(i),
+            unfinished="resume",
+        )
         for i, (name, config) in enumerate(DEMO.items())
     ]
     started_before = any((job.folder / "config.json").exists() for job in jobs)
@@ -131,7 +143,7 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
     )
     if started_before and not resume:
         console.print("These trainings were started before: finished ones are taken as they are.")
-    results = train_all(jobs, console, resume=resume or started_before)
+    results = train_all(jobs, console)
     table = Table(title="Return of the trained policy (of 1000)")
     for heading in ("agent", "return", "95 % interval", "of blocking"):
         table.add_column(heading, justify="left" if heading == "agent" else "right")
@@ -150,79 +162,3 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
         films.append(titled(frames, f"{job.name}: {result['mean_return']:.0f}"))
     save_video(output / "video.mp4", side_by_side(films), fps)
     console.print(f"Saved: [bold]{output}[/bold]/curves.png, video.mp4")
-
-
-# --- Awareness -----------------------------------------------------------------------------------
-
-KINDS = {
-    "blocking": {"period": "50ms"},
-    "unaware": {"latency": "50ms", "execution": "0"},
-    "vector-to-go": {"latency": "50ms", "execution": "0", "knowledge": ("vector_to_go",)},
-    "previous action + t_AS": {
-        "latency": "50ms",
-        "execution": "0",
-        "knowledge": ("previous_action", "selection_time"),
-    },
-}
-
-
-def awareness(base: Config, seeds: int, output: Path, runs: Path, console: Console) -> None:
-    """Each kind of agent, several seeds: table, curves, every return, and how they were made."""
-    started = time.perf_counter()
-    jobs = {
-        kind: [
-            Job(
-                f"{kind}, seed {seed}",
-                replace(base, **options, seed=seed),  # type: ignore[arg-type]
-                runs / kind.replace(" ", "_") / f"seed{seed}",
-            )
-            for seed in range(seeds)
-        ]
-        for kind, options in KINDS.items()
-    }
-    results = train_all([job for group in jobs.values() for job in group], console, resume=True)
-    by_kind = {kind: results[i * seeds : (i + 1) * seeds] for i, kind in enumerate(jobs)}
-    means = {kind: [r["mean_return"] for r in group] for kind, group in by_kind.items()}
-    blocking = float(np.mean(means["blocking"]))
-    table = Table(title=f"{base.task}, {base.agent}: return of 1000 after {base.steps:,} steps")
-    headings = ("agent", "mean", "of blocking", "each seed")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "agent" else "right")
-    lines = [f"| {' | '.join(headings)} |", "|---|---|---|---|"]
-    for kind, values in means.items():
-        mean = float(np.mean(values))
-        cells = (
-            kind,
-            f"{mean:.0f}",
-            f"{mean / blocking:.2f}",
-            ", ".join(f"{v:.0f}" for v in values),
-        )
-        table.add_row(*cells)
-        lines.append(f"| {' | '.join(cells)} |")
-    console.print(table)
-
-    write_whole(output / "table.md", "\n".join(lines) + "\n")
-    rows = ["kind,seed,episode,return"]
-    curves = ["kind,seed,steps,evaluation"]
-    for kind, group in by_kind.items():
-        for seed, (job, result) in enumerate(zip(jobs[kind], group, strict=True)):
-            rows += [f"{kind},{seed},{i},{value!r}" for i, value in enumerate(result["returns"])]
-            curves += [
-                f"{kind},{seed},{line['steps']},{line['evaluation']!r}"
-                for line in read_metrics(job.folder)
-            ]
-    write_whole(output / "returns.csv", "\n".join(rows) + "\n")
-    write_whole(output / "curves.csv", "\n".join(curves) + "\n")
-    groups = {kind: [job.folder for job in group] for kind, group in jobs.items()}
-    title = f"{base.task.capitalize()} swing-up, {base.agent}, {seeds} seeds (mean and range)"
-    save_figure(output / "curves.png", plot_curves(groups, title))
-    config = {"base": base.to_dict(), "kinds": KINDS, "seeds": seeds}
-    write_provenance(output, config, time.perf_counter() - started)
-    console.print(f"Saved: [bold]{output}[/bold]")
-
-
-def save_figure(path: Path, figure: Figure) -> None:
-    """Write a picture, whole or not at all."""
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    write_whole(path, picture.getvalue())

@@ -25,7 +25,7 @@ from midstride.loop import interact
 from midstride.make import Envs, make_envs, reward_scale
 from midstride.policies import Policy, save_policy
 from midstride.replay import Replay
-from midstride.runs import Run, read_result
+from midstride.runs import Run, event_writer, read_result
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
 _LOG_EVERY_S = 1.0
@@ -115,8 +115,10 @@ def train(
     folder: Path,
     resume: bool = False,
     on_progress: OnProgress = lambda progress: None,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Train in a run folder and return its result; a finished run is not run again."""
+    events = event_writer() if tensorboard else None  # an error now if the extra is missing
     run = Run.open(folder) if resume and (folder / "config.json").exists() else None
     if run is None:
         trainer = Trainer.create(config)  # rejects what does not fit before a folder is made
@@ -129,6 +131,8 @@ def train(
             return finished
         trainer = Trainer.create(config)
         trainer.restore(run)
+    if events is not None:
+        run.events = events(str(folder), purge_step=trainer.steps)
     started = time.perf_counter()
     try:
         _steps(trainer, run, on_progress)
@@ -161,7 +165,7 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
 
     agent.policy.reset()
     returns, owed = np.zeros(n), 0.0
-    since, since_steps, logged = time.perf_counter(), trainer.steps, 0.0
+    since, since_steps, logged = time.perf_counter(), trainer.steps, 0.0  # without evaluations
     losses: list[float] = []
     # After a resume the environments start new episodes, from seeds of their own.
     seed = int(np.random.default_rng([config.seed, trainer.steps]).integers(2**31))
@@ -200,6 +204,7 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
             return
         if _crosses(trainer.steps, n, config.checkpoint_every):
             trainer.save(run)
+        since += time.perf_counter() - now
 
 
 def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,30 @@ def test_interval_holds_the_mean():
     assert interval([3.0, 3.0]) == (3.0, 3.0)
 
 
+def test_tensorboard_has_the_metrics(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    train(TINY, tmp_path / "run", tensorboard=True)
+    (path,) = (tmp_path / "run").glob("events.out.tfevents*")
+    data, found = path.read_bytes(), {}
+    while data:  # records: length, its checksum, an event, its checksum
+        length = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + length])
+        for value in event.summary.value:
+            found[value.tag, event.step] = value.simple_value
+        data = data[16 + length :]
+    for line in read_metrics(tmp_path / "run"):
+        for name in ("evaluation", "epsilon", "loss"):
+            assert found[name, line["steps"]] == pytest.approx(line[name])
+
+
+def test_tensorboard_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ValueError, match=r"midstride\[tensorboard\]"):
+        train(TINY, tmp_path / "run", tensorboard=True)
+    assert not (tmp_path / "run").exists()
+
+
 # --- Nothing lost
 
 
@@ -161,6 +186,33 @@ def test_killed_and_resumed(tmp_path):
     steps = [line["steps"] for line in read_metrics(tmp_path / "run")]
     assert steps == [2000, 4000]
     midstride.load(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_twenty_kills_cost_no_quality(tmp_path):
+    """kill -9 at random moments, wherever it is then: the run ends as good as an undisturbed one.
+
+    They are not the same to the last bit: after a resume the environments start new episodes.
+    """
+    config = Config(period="50ms", checkpoint_every=2_000)
+    undisturbed = train(config, tmp_path / "undisturbed")
+    context = multiprocessing.get_context("spawn")
+    rng = np.random.default_rng(0)
+    kills = 0
+    while read_result(tmp_path / "run") is None:
+        process = context.Process(target=_train_in_process, args=(config, tmp_path / "run"))
+        process.start()
+        process.join(float(rng.uniform(1, 15)) if kills < 25 else None)
+        if process.is_alive():
+            process.kill()
+            kills += 1
+        else:
+            assert process.exitcode == 0
+        process.join()
+    assert kills >= 20
+    result = train(config, tmp_path / "run", resume=True)
+    assert result["steps"] == config.steps
+    assert result["mean_return"] > 0.9 * undisturbed["mean_return"] > 600
 
 
 def interrupted(folder: Path, config: Config = TINY) -> Run:

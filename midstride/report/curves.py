@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from midstride.files import write_whole
 from midstride.runs import read_metrics
 
 
@@ -34,3 +36,10 @@ def plot_curves(groups: Mapping[str, Sequence[Path]], title: str = "") -> Figure
     if axes.lines:
         axes.legend()
     return figure
+
+
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write a picture, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    write_whole(path, picture.getvalue())

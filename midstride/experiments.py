@@ -1,0 +1,180 @@
+"""Experiments of several trainings: what latency costs, and what knowledge gives back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from midstride.config import Config
+from midstride.evaluate import evaluate
+from midstride.files import write_provenance, write_whole
+from midstride.parallel import Job, train_all
+from midstride.policies import load
+from midstride.report.curves import plot_curves, save_figure
+from midstride.runs import read_metrics
+from midstride.timing import parse_latency, parse_s
+
+Options = Mapping[str, Any]
+Jobs = dict[str, list[Job]]  # by kind, one per seed
+
+
+def _train_kinds(
+    base: Config, kinds: Mapping[str, Options], seeds: int, runs: Path, console: Console
+) -> tuple[Jobs, dict[str, list[dict[str, Any]]]]:
+    """Every kind of agent, several seeds: the jobs and their results, by kind."""
+    jobs = {
+        kind: [
+            Job(
+                f"{kind}, seed {seed}",
+                replace(base, **options, seed=seed),
+                runs / kind.replace(" ", "_") / f"seed{seed}",
+                unfinished="resume",
+            )
+            for seed in range(seeds)
+        ]
+        for kind, options in kinds.items()
+    }
+    results = train_all([job for group in jobs.values() for job in group], console)
+    return jobs, {kind: results[i * seeds : (i + 1) * seeds] for i, kind in enumerate(jobs)}
+
+
+def _show_table(
+    title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console
+) -> None:
+    """A table on the console and as Markdown; the first column is text, the others numbers."""
+    headings = list(rows[0])
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == headings[0] else "right")
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+    for row in rows:
+        table.add_row(*row.values())
+        lines.append(list(row.values()))
+    console.print(table)
+    write_whole(path, "".join(f"| {' | '.join(cells)} |\n" for cells in lines))
+
+
+# --- Awareness: one latency, with and without knowledge of what is in flight ---------------------
+
+AWARENESS: dict[str, Options] = {
+    "blocking": {"period": "50ms"},
+    "unaware": {"latency": "50ms", "execution": "0"},
+    "vector-to-go": {"latency": "50ms", "execution": "0", "knowledge": ("vector_to_go",)},
+    "previous action + t_AS": {
+        "latency": "50ms",
+        "execution": "0",
+        "knowledge": ("previous_action", "selection_time"),
+    },
+}
+
+
+def awareness(base: Config, seeds: int, output: Path, runs: Path, console: Console) -> None:
+    """Blocking control against 50 ms of latency: table, curves, every return."""
+    started = time.perf_counter()
+    jobs, results = _train_kinds(base, AWARENESS, seeds, runs, console)
+    means = {kind: [r["mean_return"] for r in group] for kind, group in results.items()}
+    blocking = float(np.mean(means["blocking"]))
+    rows = [
+        {
+            "agent": kind,
+            "mean": f"{np.mean(values):.0f}",
+            "of blocking": f"{np.mean(values) / blocking:.2f}",
+            "each seed": ", ".join(f"{v:.0f}" for v in values),
+        }
+        for kind, values in means.items()
+    ]
+    title = f"{base.task}, {base.agent}: return of 1000 after {base.steps:,} steps"
+    _show_table(title, rows, output / "table.md", console)
+    returns = ["kind,seed,episode,return"]
+    curves = ["kind,seed,steps,evaluation"]
+    for kind, group in results.items():
+        for seed, (job, result) in enumerate(zip(jobs[kind], group, strict=True)):
+            returns += [f"{kind},{seed},{i},{value!r}" for i, value in enumerate(result["returns"])]
+            curves += [
+                f"{kind},{seed},{line['steps']},{line['evaluation']!r}"
+                for line in read_metrics(job.folder)
+            ]
+    write_whole(output / "returns.csv", "\n".join(returns) + "\n")
+    write_whole(output / "curves.csv", "\n".join(curves) + "\n")
+    groups = {kind: [job.folder for job in group] for kind, group in jobs.items()}
+    title = f"{base.task.capitalize()} swing-up, {base.agent}, {seeds} seeds (mean and range)"
+    save_figure(output / "curves.png", plot_curves(groups, title))
+    config = {"base": base.to_dict(), "kinds": AWARENESS, "seeds": seeds}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+# --- Latencies: one policy for all of them -------------------------------------------------------
+
+LATENCIES = ("0", "5ms", "10ms", "25ms", "50ms")
+_DRAWN = {"latency": f"episode:{','.join(LATENCIES)}", "period": "50ms"}
+ONE_FOR_ALL: dict[str, Options] = {
+    "unaware": _DRAWN,
+    "vector-to-go": {**_DRAWN, "knowledge": ("vector_to_go",)},
+    "vector-to-go + t_AS": {**_DRAWN, "knowledge": ("selection_time", "vector_to_go")},
+    "previous action + t_AS": {**_DRAWN, "knowledge": ("previous_action", "selection_time")},
+}
+EPISODES = 64  # of each policy at each latency
+
+
+def latencies(base: Config, seeds: int, output: Path, runs: Path, console: Console) -> None:
+    """Policies trained with a latency drawn for every episode, evaluated at each of them."""
+    started = time.perf_counter()
+    jobs, _ = _train_kinds(base, ONE_FOR_ALL, seeds, runs, console)
+    totals: dict[str, dict[str, list[list[float]]]] = {}
+    records = ["kind,seed,latency,episode,return"]
+    work = [(kind, latency) for kind in jobs for latency in LATENCIES]
+    for kind, latency in track(work, "evaluating", console=console):
+        found = [
+            [
+                e.total
+                for e in evaluate(load(job.folder), job.config, EPISODES, parse_latency(latency))
+            ]
+            for job in jobs[kind]
+        ]
+        totals.setdefault(kind, {})[latency] = found
+        records += [
+            f"{kind},{seed},{latency},{i},{value!r}"
+            for seed, values in enumerate(found)
+            for i, value in enumerate(values)
+        ]
+    rows = [
+        {"agent": kind}
+        | {
+            latency: f"{np.mean(found):.0f} ({', '.join(f'{np.mean(f):.0f}' for f in found)})"
+            for latency, found in by_latency.items()
+        }
+        for kind, by_latency in totals.items()
+    ]
+    title = f"{base.task}, {base.agent}, latency drawn per episode: return at each latency"
+    _show_table(title, rows, output / "table.md", console)
+    write_whole(output / "returns.csv", "\n".join(records) + "\n")
+    save_figure(output / "latencies.png", _plot_latencies(totals, title))
+    config = {"base": base.to_dict(), "kinds": ONE_FOR_ALL, "seeds": seeds, "episodes": EPISODES}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def _plot_latencies(totals: Mapping[str, Mapping[str, list[list[float]]]], title: str) -> Figure:
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    milliseconds = [1000 * parse_s(text) for text in LATENCIES]
+    for kind, by_latency in totals.items():
+        means = np.array([[np.mean(f) for f in by_latency[text]] for text in LATENCIES])
+        (line,) = axes.plot(milliseconds, means.mean(axis=1), marker="o", label=kind)
+        low, high = means.min(axis=1), means.max(axis=1)
+        axes.fill_between(milliseconds, low, high, color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(xlabel="latency (ms)", ylabel="return (mean and range of seeds)", title=title)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure

@@ -1,0 +1,125 @@
+"""Several trainings at once, when all goes well and when processes die."""
+
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from midstride.config import Config
+from midstride.parallel import KILLED, Job, run_jobs, train_all
+from midstride.policies import load
+from midstride.runs import read_result
+from midstride.train import train
+
+TINY = Config(
+    task="pointmass", steps=800, num_envs=4, hidden=(16,), learning_starts=100, batch_size=16,
+    evaluate_every=400, evaluation_episodes=2, checkpoint_every=400,
+)  # fmt: skip
+
+
+def jobs(folder, count, **options):
+    return [
+        Job(f"seed {s}", replace(TINY, seed=s, **options), folder / str(s)) for s in range(count)
+    ]
+
+
+def test_workers_give_what_a_training_here_gives(tmp_path):
+    results = train_all(jobs(tmp_path, 3), Console(quiet=True), workers=2)
+    alone = train(replace(TINY, seed=1), tmp_path / "alone")
+    assert results[1]["returns"] == alone["returns"]
+    assert results[0]["returns"] != alone["returns"]
+
+
+def test_a_failed_job_stops_nothing_but_itself(tmp_path):
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "config.json").write_text("{}")
+    events = list(run_jobs(jobs(tmp_path, 3), workers=1))
+    ends = {e.job: (e.kind, e.content) for e in events if e.kind in ("result", "error")}
+    assert [ends[i][0] for i in range(3)] == ["error", "result", "result"]
+    assert "holds a run already" in ends[0][1]
+    with pytest.raises(RuntimeError, match=r"seed 0 failed: .* holds a run already"):
+        train_all([jobs(tmp_path, 1)[0]], Console(quiet=True))
+
+
+def children() -> set[int]:
+    return {process.pid for process in multiprocessing.active_children()}
+
+
+def test_a_killed_worker_loses_only_its_job(tmp_path):
+    before, killed, ends = children(), False, {}
+    for event in run_jobs(jobs(tmp_path, 2, steps=4000), workers=1):
+        if event.kind == "progress" and event.job == 0 and not killed:
+            (worker,) = children() - before
+            os.kill(worker, signal.SIGKILL)
+            killed = True
+        if event.kind in ("result", "error"):
+            ends[event.job] = (event.kind, event.content)
+    assert ends[0] == ("error", KILLED)
+    assert ends[1][0] == "result"
+
+
+def test_unfinished_runs_are_resumed_or_restarted(tmp_path):
+    train(TINY, tmp_path / "undisturbed")
+    undisturbed = load(tmp_path / "undisturbed").weights
+    for unfinished in ("resume", "restart"):
+        folder = tmp_path / unfinished
+        train(TINY, folder)
+        (folder / "result.json").unlink()
+        job = Job("again", TINY, folder, unfinished=unfinished)
+        train_all([job], Console(quiet=True))
+        weights = load(folder).weights
+        same = all((weights[name] == undisturbed[name]).all() for name in weights)
+        # From the checkpoint other episodes begin; from the start it is the same to the last bit.
+        assert same == (unfinished == "restart")
+
+
+def _parent(folder):
+    train_all(jobs(folder, 2, steps=10**6), Console(quiet=True), workers=2)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _workers_of(parent: int) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as stat, open(f"/proc/{name}/cmdline") as command:
+                if int(stat.read().rsplit(")", 1)[1].split()[1]) == parent:
+                    found += [int(name)] if "spawn_main" in command.read() else []
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wait_until(condition, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc"), reason="looks at processes in /proc")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_workers_do_not_outlive_their_parent(tmp_path, end):
+    process = multiprocessing.get_context("spawn").Process(target=_parent, args=(tmp_path,))
+    process.start()
+    wait_until(lambda: all((tmp_path / str(s) / "config.json").exists() for s in range(2)))
+    workers = _workers_of(process.pid)
+    assert len(workers) == 2
+    os.kill(process.pid, end)
+    process.join()
+    wait_until(lambda: not any(_alive(pid) for pid in workers))
+    assert read_result(tmp_path / "0") is None
+    saved = [bool(list((tmp_path / str(s)).glob("checkpoint/*"))) for s in range(2)]
+    if end == signal.SIGINT:  # asked kindly, they save what they have
+        assert saved == [True, True]
