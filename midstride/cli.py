@@ -184,6 +184,53 @@ def describe(
     console.print(table)
 
 
+def sweep(
+    spec: Annotated[str, tyro.conf.Positional],
+    trials: int | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    output: Path | None = None,
+    retry_failed: bool = False,
+) -> None:
+    """Train over a space of hyperparameters, in pairs; interrupted, it goes on where it was.
+
+    SPEC is a TOML file (docs/sweeps.md says how to write one), or figure2a or figure2b. The output
+    folder holds the run of every trial, table.csv and report.html.
+
+    Args:
+        spec: what to sweep: a file, or the name of one that comes with midstride
+        trials: random draws in each arm (default: all combinations)
+        engine: local: one process per core; ray: tasks on a Ray cluster (needs midstride[ray])
+        address: of the Ray cluster, HOST:PORT or auto (default: start one on this machine)
+        workers: processes at once (default: one per core)
+        output: folder of the sweep (default: sweeps/NAME)
+        retry_failed: run failed trials again
+    """
+    from midstride.report import page
+    from midstride.sweep.run import make_engine, run_sweep
+    from midstride.sweep.spec import read_spec
+
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    console = Console()
+    read = read_spec(spec)
+    folder = output or Path("sweeps") / read.name
+    run_sweep(read, trials, folder, make_engine(engine, workers, address), console, retry_failed)
+    page.write_report(folder, console)
+
+
+def report(folder: Annotated[Path, tyro.conf.Positional] = Path()) -> None:
+    """Make the plots, statistics and the page of a sweep again, from its table alone.
+
+    Args:
+        folder: of a sweep: it holds table.csv
+    """
+    from midstride.report import page
+
+    page.write_report(folder, Console())
+
+
 def reproduce(
     experiment: Annotated[Literal["theory", "awareness", "latencies"], tyro.conf.Positional],
     task: Literal["cartpole", "pendulum", "pointmass"] = "cartpole",
@@ -236,6 +283,8 @@ def main(args: list[str] | None = None) -> None:
                 "demo": demo,
                 "train": train,
                 "evaluate": evaluate,
+                "sweep": sweep,
+                "report": report,
                 "reproduce": reproduce,
                 "latency": latency,
                 "describe": describe,

@@ -45,7 +45,7 @@ def test_a_failed_job_stops_nothing_but_itself(tmp_path):
         train_all([jobs(tmp_path, 1)[0]], Console(quiet=True))
 
 
-def children() -> set[int]:
+def children() -> set[int | None]:
     return {process.pid for process in multiprocessing.active_children()}
 
 
@@ -54,6 +54,7 @@ def test_a_killed_worker_loses_only_its_job(tmp_path):
     for event in run_jobs(jobs(tmp_path, 2, steps=4000), workers=1):
         if event.kind == "progress" and event.job == 0 and not killed:
             (worker,) = children() - before
+            assert worker is not None
             os.kill(worker, signal.SIGKILL)
             killed = True
         if event.kind in ("result", "error"):

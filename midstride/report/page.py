@@ -1,0 +1,280 @@
+"""The report of a sweep: plots, tables and one self-contained page, all from its table alone."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from midstride.files import write_whole
+from midstride.report.curves import save_figure
+from midstride.report.statistics import (
+    Array,
+    Comparison,
+    Estimate,
+    area,
+    by_arm,
+    compare,
+    estimate,
+    groups,
+    iqm,
+    paired,
+)
+from midstride.sweep.disk import SWEEP, read_table
+
+Rows = Sequence[Mapping[str, str]]
+_LINES = ("-", "--", ":", "-.")
+
+
+def write_report(folder: Path, console: Console) -> None:
+    """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
+    rows = read_table(folder)
+    name, swept = _about(folder)
+    returns = by_arm(rows)
+    draws, values = paired(returns)
+    failed = [row for row in rows if row["status"] != "done"]
+    if len(draws) < 2:
+        console.print(f"{len(draws)} draws are finished in every arm: too few for a report yet.")
+        return
+    arms = list(returns)
+    summary = {
+        arm: (estimate(of_arm, area), estimate(of_arm, iqm), float(of_arm.max()))
+        for arm, of_arm in zip(arms, values, strict=True)
+    }
+    pairs = compare(arms, values)
+    figures = {
+        "sorted": plot_sorted(arms, values, name),
+        "marginals": plot_marginals(rows, draws, swept),
+    }
+    for stem, figure in figures.items():
+        save_figure(folder / f"{stem}.png", figure)
+    arm_table = [
+        ["arm", "trials", "area under the curve", "interquartile mean", "best"],
+        *(
+            [arm, str(len(draws)), _text(of_area), _text(of_iqm), f"{best:.0f}"]
+            for arm, (of_area, of_iqm, best) in summary.items()
+        ),
+    ]
+    pair_table = [
+        ["better", "than", "by (mean return)", "probability of improvement"],
+        *([p.arm, p.other, _text(p.difference), _text(p.improvement, 2)] for p in pairs),
+    ]
+    write_whole(folder / "arms.csv", _csv_of_arms(summary, len(draws)))
+    write_whole(folder / "pairs.csv", _csv_of_pairs(pairs))
+    page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, folder)
+    write_whole(folder / "report.html", page)
+    _show(console, f"{name}: {len(draws)} paired draws", arm_table)
+    console.print(f"Saved: [bold]{folder}[/bold]/report.html, table.csv, sorted.png, marginals.png")
+
+
+def _about(folder: Path) -> tuple[str, list[str]]:
+    try:
+        about = json.loads((folder / SWEEP).read_text())
+        return about["name"], about["swept"]
+    except (OSError, json.JSONDecodeError, KeyError) as error:
+        raise ValueError(f"{folder / SWEEP} cannot be read: {error}") from None
+
+
+# --- Plots ---------------------------------------------------------------------------------------
+
+
+def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
+    """The return of every trial, sorted, best first: one line per arm."""
+    figure = Figure(figsize=(7.5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    share = np.linspace(0, 100, values.shape[1])
+    for arm, style, of_arm in zip(arms, _styles(arms), values, strict=True):
+        label = f"{arm} ({of_arm.mean():.0f})"
+        axes.plot(share, np.sort(of_arm)[::-1], marker=".", ms=4, label=label, **style)
+    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title, ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(title="arm (area)", fontsize=8, title_fontsize=8)
+    return figure
+
+
+def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Figure:
+    """Mean return by value of each drawn hyperparameter, one line per arm."""
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    kept = [row for row in rows if int(row["draw"]) in set(draws) and row["status"] == "done"]
+    drawn = [
+        name
+        for name in swept
+        if any(len({r[name] for r in kept if r["arm"] == a}) > 1 for a in arms)
+    ]
+    columns = min(3, max(1, len(drawn)))
+    lines = max(1, -(-len(drawn) // columns))
+    figure = Figure(figsize=(4 * columns, 2.9 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
+    for axes, name in zip(panels, drawn, strict=False):
+        labels, group = groups([row[name] for row in kept])
+        for arm, style in zip(arms, _styles(arms), strict=True):
+            of_arm = np.array([row["arm"] == arm for row in kept])
+            if len(set(group[of_arm])) < 2:
+                continue
+            returns = np.array([float(row["mean_return"]) for row in kept])
+            there = [k for k in range(len(labels)) if (of_arm & (group == k)).any()]
+            means = [returns[of_arm & (group == k)].mean() for k in there]
+            axes.plot(there, means, marker="o", ms=3, label=arm, **style)
+        axes.set_xticks(range(len(labels)), [_short(label) for label in labels], fontsize=7)
+        axes.set_title(name.replace("_", " "), fontsize=10)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    for axes in panels[len(drawn) :]:
+        axes.set_axis_off()
+    for axes in panels[::columns]:
+        axes.set_ylabel("mean return")
+    handles, names = panels[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8)
+    return figure
+
+
+def _styles(arms: Sequence[str]) -> list[dict[str, Any]]:
+    """A colour for each arm; arms named "A, b" and "C, b" share b's colour and differ in line."""
+    heads = list(dict.fromkeys(arm.partition(", ")[0] for arm in arms))
+    tails = list(dict.fromkeys(arm.partition(", ")[2] for arm in arms))
+    if len(tails) < 2:
+        return [{"color": f"C{i}"} for i in range(len(arms))]
+    return [
+        {
+            "color": f"C{tails.index(arm.partition(', ')[2])}",
+            "linestyle": _LINES[heads.index(arm.partition(", ")[0]) % len(_LINES)],
+        }
+        for arm in arms
+    ]
+
+
+def _short(label: str) -> str:
+    return "per\nepisode" if label.startswith("episode:") else label.replace(" ", "x")
+
+
+# --- Tables and page -----------------------------------------------------------------------------
+
+
+def _text(estimate: Estimate, digits: int = 0) -> str:
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def _csv(lines: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _csv_of_arms(summary: Mapping[str, tuple[Estimate, Estimate, float]], draws: int) -> str:
+    heading = ["arm", "draws", "area", "area_low", "area_high", "iqm", "iqm_low", "iqm_high"]
+    heading += ["best"]
+    return _csv(
+        [
+            heading,
+            *(
+                [arm, draws, a.value, a.low, a.high, m.value, m.low, m.high, best]
+                for arm, (a, m, best) in summary.items()
+            ),
+        ]
+    )
+
+
+def _csv_of_pairs(pairs: Iterable[Comparison]) -> str:
+    heading = ["arm", "other", "difference", "difference_low", "difference_high"]
+    heading += ["improvement", "improvement_low", "improvement_high"]
+    lines: list[list[object]] = [
+        [
+            pair.arm,
+            pair.other,
+            *(pair.difference.value, pair.difference.low, pair.difference.high),
+            *(pair.improvement.value, pair.improvement.low, pair.improvement.high),
+        ]
+        for pair in pairs
+    ]
+    return _csv([heading, *lines])
+
+
+def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
+    table = Table(title=title)
+    for i, heading in enumerate(lines[0]):
+        table.add_column(heading, justify="right" if i else "left")
+    for line in lines[1:]:
+        table.add_row(*line)
+    console.print(table)
+
+
+_CSS = """
+:root { color-scheme: light dark; --line: #8884; --faint: #8888; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; }
+img { max-width: 100%; background: white; border-radius: 6px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child, .text td:nth-child(2), .text th:nth-child(2) { text-align: left; }
+th { font-weight: 600; } p.note, caption { color: var(--faint); }
+.wide { overflow-x: auto; font-size: .8rem; max-height: 30rem; } pre { overflow-x: auto; }
+"""
+
+
+def _page(
+    name: str,
+    draws: int,
+    arm_table: Sequence[Sequence[str]],
+    pair_table: Sequence[Sequence[str]],
+    figures: Mapping[str, Figure],
+    rows: Rows,
+    failed: Rows,
+    folder: Path,
+) -> str:
+    specification = json.loads((folder / SWEEP).read_text())["specification"]
+    notes = "" if not failed else f"<p class=note>{len(failed)} trials failed; see the table.</p>"
+    every = [list(rows[0]), *([_number(cell) for cell in row.values()] for row in rows)]
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{html.escape(name)}: midstride sweep</title><style>{_CSS}</style>
+<h1>{html.escape(name)}</h1>
+<p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 % bootstrap
+intervals over draws.</p>{notes}
+<h2>Every trial, sorted</h2>
+<p>A larger area under a line means that fewer choices of hyperparameters fail.</p>
+{_image(figures["sorted"], "Return of every trial, sorted")}
+{_html_table(arm_table)}
+<h2>Pair by pair</h2>
+<p>The same draws in two arms. Probability of improvement: the share of draws in which the first is
+better; 0.5 is no difference.</p>
+{_html_table(pair_table, "text")}
+<h2>Which hyperparameters mattered</h2>
+{_image(figures["marginals"], "Mean return by value of each hyperparameter")}
+<h2>Every trial</h2><div class=wide>{_html_table(every)}</div>
+<h2>What was swept</h2><pre>{html.escape(specification)}</pre>
+</html>
+"""
+
+
+def _number(cell: str) -> str:
+    try:
+        return cell if cell.isdigit() else f"{float(cell):.4g}"
+    except ValueError:
+        return cell
+
+
+def _html_table(lines: Sequence[Sequence[str]], kind: str = "") -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "\n".join(row(line, "td") for line in lines[1:])
+    head = row(lines[0], "th")
+    return f'<table class="{kind}"><thead>{head}</thead><tbody>\n{body}</tbody></table>'
+
+
+def _image(figure: Figure, text: str) -> str:
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    data = base64.b64encode(picture.getvalue()).decode()
+    return f'<img alt="{html.escape(text)}" src="data:image/png;base64,{data}">'

@@ -1,0 +1,121 @@
+"""What a sweep says: areas, interquartile means, pairwise comparisons, with bootstrap intervals.
+
+Draws of hyperparameters are what is sampled, so draws are what is resampled: a bootstrap sample
+takes whole pairs, the same draws in every arm. The measures are those of Agarwal et al. (2021),
+"Deep RL at the edge of the statistical precipice", with draws in the place of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+
+RESAMPLES = 5000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one arm does against another on the same draws."""
+
+    arm: str
+    other: str
+    difference: Estimate  # of mean returns
+    improvement: Estimate  # probability that the arm is the better one; a tie counts half
+
+
+def by_arm(rows: Sequence[Mapping[str, str]]) -> dict[str, dict[int, float]]:
+    """Returns of finished trials: arm -> draw -> mean return."""
+    found: dict[str, dict[int, float]] = {row["arm"]: {} for row in rows}
+    for row in rows:
+        if row["status"] == "done":
+            found[row["arm"]][int(row["draw"])] = float(row["mean_return"])
+    return found
+
+
+def paired(returns: Mapping[str, Mapping[int, float]]) -> tuple[list[int], Array]:
+    """Draws that are finished in every arm, and their returns (arms, draws)."""
+    draws = sorted(set.intersection(*(set(of_arm) for of_arm in returns.values())))
+    return draws, np.array([[of_arm[i] for i in draws] for of_arm in returns.values()])
+
+
+def iqm(values: Array) -> Array:
+    """The mean of the middle half along the last axis, robust to a few lucky or broken trials."""
+    ordered = np.sort(values, axis=-1)
+    cut = ordered.shape[-1] // 4
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
+
+
+def area(values: Array) -> Array:
+    """Area under the sorted curve, over the share of trials: the mean."""
+    return np.asarray(values.mean(axis=-1))
+
+
+def better(difference: Array) -> Array:
+    """The share of positive differences; zero counts half."""
+    return np.asarray(((difference > 0) + 0.5 * (difference == 0)).mean(axis=-1))
+
+
+def estimate(values: Array, measure: Callable[[Array], Array]) -> Estimate:
+    """A measure of values (draws,), with the interval of resampled draws."""
+    picks = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.percentile(measure(values[picks]), [2.5, 97.5])
+    return Estimate(float(measure(values)), float(low), float(high))
+
+
+def compare(arms: Sequence[str], returns: Array) -> list[Comparison]:
+    """Every arm against every later one; the better by mean comes first."""
+    found = []
+    for i in range(len(arms)):
+        for j in range(i + 1, len(arms)):
+            first, second = (i, j) if returns[i].mean() >= returns[j].mean() else (j, i)
+            difference = returns[first] - returns[second]
+            found.append(
+                Comparison(
+                    arms[first],
+                    arms[second],
+                    estimate(difference, area),
+                    estimate(difference, better),
+                )
+            )
+    return found
+
+
+def groups(values: Sequence[str], most: int = 6) -> tuple[list[str], NDArray[Any]]:
+    """Values of a hyperparameter as a few groups: their labels, and the group of each value.
+
+    Numbers with many values are cut into quarters.
+    """
+    distinct = sorted(set(values), key=_order)
+    if len(distinct) <= most:
+        return distinct, np.array([distinct.index(value) for value in values])
+    try:
+        numbers = np.array([float(value) for value in values])
+    except ValueError:
+        return distinct, np.array([distinct.index(value) for value in values])
+    edges = np.quantile(numbers, [0.25, 0.5, 0.75])
+    bounds = [numbers.min(), *edges, numbers.max()]
+    labels = [f"{bounds[k]:.2g}-{bounds[k + 1]:.2g}" for k in range(4)]
+    return labels, np.searchsorted(edges, numbers)
+
+
+def _order(text: str) -> tuple[int, float, str]:
+    """Numbers and times by size, then everything else."""
+    try:
+        return 0, float(text.removesuffix("ms").split(" ")[0]), text
+    except ValueError:
+        return 1, 0.0, text
