@@ -77,7 +77,7 @@ class Config:
     """rewards summed before the bootstrap (full_period only)"""
     learning_rate: float = 1e-3
     """of Adam, at the start"""
-    learning_rate_end: float = 0.1
+    learning_rate_end: float = 0.0
     """part of it that is left in the end; it falls linearly"""
     batch_size: int = 256
     """transitions per update (drqn: in segments)"""

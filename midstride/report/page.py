@@ -127,8 +127,8 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
             axes.plot(there, means, marker="o", ms=3, label=arm, **style)
         axes.set_xticks(range(len(labels)), [_short(label) for label in labels], fontsize=7)
         axes.set_title(name.replace("_", " "), fontsize=10)
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
+    panels[0].set_ylim(bottom=0)  # shared by all
     for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     for axes in panels[::columns]:
@@ -210,7 +210,7 @@ def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
 
 
 _CSS = """
-:root { color-scheme: light dark; --line: #8884; --faint: #8888; }
+:root { color-scheme: light dark; --line: #8884; --faint: #777; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; }
 img { max-width: 100%; background: white; border-radius: 6px; }
