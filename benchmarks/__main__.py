@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, simulation, theory
+from benchmarks import dqn, simulation, sweep, theory
 from benchmarks.figures import show
 
-BENCHMARKS = {"simulation": simulation.run, "theory": theory.run, "dqn": dqn.run}
+BENCHMARKS = {
+    "simulation": simulation.run,
+    "theory": theory.run,
+    "dqn": dqn.run,
+    "sweep": sweep.run,
+}
 
 
 def main(names: list[str]) -> None:

@@ -14,6 +14,8 @@ import midstride
 from midstride.config import Config
 from midstride.timing import format_s, parse_latency, parse_s
 
+Experiment = Literal["theory", "awareness", "latencies", "figure2a", "figure2b"]
+
 
 def train(
     config: tyro.conf.OmitArgPrefixes[Config],
@@ -232,11 +234,16 @@ def report(folder: Annotated[Path, tyro.conf.Positional] = Path()) -> None:
 
 
 def reproduce(
-    experiment: Annotated[Literal["theory", "awareness", "latencies"], tyro.conf.Positional],
+    experiment: Annotated[
+        Literal["theory", "awareness", "latencies", "figure2a", "figure2b"], tyro.conf.Positional
+    ],
     task: Literal["cartpole", "pendulum", "pointmass"] = "cartpole",
     agent: Literal["dqn", "drqn"] = "dqn",
     seeds: int = 3,
     steps: int = 100_000,
+    trials: int = 32,
+    engine: Literal["local", "ray"] = "local",
+    address: str | None = None,
     output: Path | None = None,
     runs: Path = Path("runs"),
 ) -> None:
@@ -245,11 +252,15 @@ def reproduce(
     Args:
         experiment: theory: which knowledge is necessary and sufficient, exactly (seconds);
             awareness: blocking control against 50 ms of latency with and without knowledge;
-            latencies: one policy for latencies of 0 to 50 ms, drawn per episode
-        task: of the trainings
-        agent: of the trainings
-        seeds: trainings of each kind
-        steps: environment steps of each training
+            latencies: one policy for latencies of 0 to 50 ms, drawn per episode;
+            figure2a, figure2b: the paper's sweeps of Cartpole and Pendulum (hours on a laptop)
+        task: of awareness and latencies
+        agent: of awareness and latencies
+        seeds: of awareness and latencies: trainings of each kind
+        steps: of awareness and latencies: environment steps of each training
+        trials: of figures: draws of hyperparameters, each trained in every arm
+        engine: of figures: local, or ray (needs midstride[ray])
+        address: of figures: the Ray cluster, HOST:PORT or auto (default: start one here)
         output: folder for table, plot and configuration (default: results/EXPERIMENT...)
         runs: folder for the trainings
     """
@@ -258,6 +269,18 @@ def reproduce(
 
     if experiment == "theory":
         theory.reproduce(output or Path("results") / experiment, Console())
+        return
+    if experiment in ("figure2a", "figure2b"):
+        from midstride.sweep.run import make_engine
+
+        experiments.figure(
+            experiment,
+            trials,
+            make_engine(engine, None, address),
+            output or Path("results") / experiment,
+            runs / experiment,
+            Console(),
+        )
         return
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,11 @@ from midstride.files import write_provenance, write_whole
 from midstride.parallel import Job, train_all
 from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
-from midstride.runs import read_metrics
+from midstride.report.page import REPORT_FILES, write_report
+from midstride.runs import read_metrics, read_result
+from midstride.sweep.disk import SWEEP, TABLE
+from midstride.sweep.run import Engine, run_sweep
+from midstride.sweep.spec import read_spec
 from midstride.timing import parse_latency, parse_s
 
 Options = Mapping[str, Any]
@@ -178,3 +183,24 @@ def _plot_latencies(totals: Mapping[str, Mapping[str, list[list[float]]]], title
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
+
+
+# --- Figures 2a and 2b: every trial of a sweep ---------------------------------------------------
+
+
+def figure(
+    name: str, trials: int, engine: Engine, output: Path, folder: Path, console: Console
+) -> None:
+    """A sweep that comes with midstride: its table, report and plots, without the runs."""
+    spec = read_spec(name)
+    rows = run_sweep(spec, trials, folder, engine, console)
+    write_report(folder, console)
+    output.mkdir(parents=True, exist_ok=True)
+    for file in (SWEEP, TABLE, *REPORT_FILES):
+        if (folder / file).exists():
+            shutil.copyfile(folder / file, output / file)
+    results = [read_result(path.parent) for path in folder.glob("trials/*/*/result.json")]
+    seconds = sum(result["seconds"] for result in results if result is not None)
+    config = {"specification": spec.source, "draws": trials, "trials": len(rows)}
+    write_provenance(output, config, seconds)  # of all trials, one after another
+    console.print(f"Saved: [bold]{output}[/bold]")

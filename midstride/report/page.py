@@ -32,6 +32,7 @@ from midstride.report.statistics import (
 )
 from midstride.sweep.disk import SWEEP, read_table
 
+REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
 Rows = Sequence[Mapping[str, str]]
 _LINES = ("-", "--", ":", "-.")
 

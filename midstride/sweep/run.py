@@ -16,7 +16,6 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from midstride.files import machine, versions
 from midstride.parallel import KILLED, Event, Job, run_jobs, status
 from midstride.sweep.disk import claim, job, outcome, record_failure, table_rows, write_table
 from midstride.sweep.spec import Spec, Trial, expand
@@ -80,17 +79,6 @@ def make_engine(name: Literal["local", "ray"], workers: int | None, address: str
 
     connect(address, workers)
     return run_on_ray
-
-
-def provenance(spec: Spec, trials: int | None, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What a reader needs to know of how a sweep was made."""
-    return {
-        "specification": spec.source,
-        "draws": trials,
-        "trials": len(rows),
-        "versions": versions(),
-        "machine": machine(),
-    }
 
 
 class _Display:
