@@ -1,0 +1,236 @@
+"""The grasping world: many arms and bins, stepped together; the one place where its time passes.
+
+A decision goes from capture to next capture. Up to the switch the motion in flight goes on; at the
+switch the new action pre-empts it: its goal is relative to where the hand is then. In concurrent
+control the next capture comes after a fixed period; in blocking control once the hand has arrived
+and is at rest. Blocking thinks while it stands still; there is no other difference.
+
+The controller runs every 20 ms, counted from the capture: the reference moves on, and inverse
+kinematics gives joint targets. Switches and captures may come at any physics tick in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from mujoco.batch import Batch
+from numpy.typing import NDArray
+
+from midstride.tasks.grasp import kinematics, motion
+from midstride.tasks.grasp.model import (
+    BIN_CENTRE,
+    FINGER_CLOSED_M,
+    FINGER_OPEN_M,
+    HOME,
+    MAX_OBJECTS,
+    TICK_S,
+    build,
+    places,
+)
+from midstride.tasks.grasp.objects import Design
+
+Array = NDArray[np.floating]
+Mask = NDArray[np.bool_]
+
+CONTROL_TICKS = 5  # between two turns of the controller; fewer before a capture
+LAG_S = 0.1  # of the servos, kv / kp: what the feed-forward makes up for
+
+# An action of 1 moves this far; goals stay within the workspace.
+SCALE = np.array([0.06, 0.06, 0.06, 0.5])
+LOW = np.array([BIN_CENTRE[0] - 0.095, BIN_CENTRE[1] - 0.095, 0.012, -1.6])
+HIGH = np.array([BIN_CENTRE[0] + 0.095, BIN_CENTRE[1] + 0.095, 0.20, 1.6])
+
+# Blocking: arrived when nearer than this, at rest when no faster than that.
+_ARRIVED = np.array([0.004, 0.004, 0.004, 0.03])
+_REFERENCE_ARRIVED = np.array([0.002, 0.002, 0.002, 0.02])
+_AT_REST = 0.1  # rad/s, every joint
+_FINGERS_AT_REST_M = 0.0006  # moved in a control interval
+_AT_LEAST_TICKS, _AT_MOST_TICKS = 25, 275  # after the switch
+
+# Fields of the model that make one object different from another.
+_BODY_FIELDS = ("body_mass", "body_inertia", "body_subtreemass", "body_invweight0", "body_gravcomp")
+_GEOM_FIELDS = (
+    "geom_type", "geom_size", "geom_pos", "geom_quat", "geom_rgba", "geom_rbound", "geom_aabb",
+    "geom_contype", "geom_conaffinity", "geom_sameframe",
+)  # fmt: skip
+_DOF_FIELDS = ("dof_invweight0", "dof_M0", "dof_length")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happened from a capture to the next; first axis: environments."""
+
+    latency_ticks: NDArray[np.int64]
+    period_ticks: NDArray[np.int64]
+    pose_at_switch: Array  # (n, 4)
+    commanded: Array  # displacement that the action asked for, within the workspace (n, 4)
+
+
+class World:
+    """`n` arms over bins. Nothing here knows of rewards, images or episodes."""
+
+    def __init__(self, n: int, designs: tuple[Design, ...], threads: int) -> None:
+        self.n = n
+        self.designs = designs
+        self.rows = _design_rows(designs)
+        self.model = build(designs[:1] * MAX_OBJECTS)
+        self.places = places(self.model)
+        self.batch = Batch(self.model, n, threads)
+        self.qpos = self.batch.bind("qpos")
+        self.qvel = self.batch.bind("qvel")
+        self.ctrl = self.batch.bind("ctrl")
+        self.fields = {name: self.batch.expand(name) for name in self.rows}
+        self.limits = motion.Limits()
+        self.commanded_joints = np.tile(HOME, (n, 1))
+        self.reference = np.zeros((n, 4))
+        self.velocity = np.zeros((n, 4))  # of the reference
+        self.goal = np.zeros((n, 4))
+        self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
+        self.half_extents = np.zeros((n, MAX_OBJECTS, 3))  # of each object
+
+    # --- What can be measured
+
+    def pose(self) -> Array:
+        """(x, y, z, yaw) between the fingertips, from the measured joints."""
+        return kinematics.pose(self.qpos[:, self.places.arm])
+
+    def opening(self) -> Array:
+        """Between the fingers, as a share of fully open; (n,)."""
+        return np.asarray(self.qpos[:, self.places.fingers].sum(axis=1) / (2 * FINGER_OPEN_M))
+
+    def vector_to_go(self) -> Array:
+        """Goal minus measured pose in units of the action scale, and of the gripper's opening."""
+        pose = kinematics.difference(self.goal, self.pose()) / SCALE
+        grip = np.maximum(self.grip, 0) / FINGER_OPEN_M - self.opening()
+        return np.concatenate([pose, grip[:, None]], axis=1)
+
+    def objects(self) -> Array:
+        """Positions and quaternions of all objects, (n, objects, 7)."""
+        return np.asarray(self.qpos[:, self.places.object_qpos])
+
+    # --- What can be set
+
+    def place_objects(self, ids: NDArray[np.integer], chosen: NDArray[np.integer]) -> None:
+        """Give environments `ids` the objects chosen (len(ids), slots); -1: none there.
+
+        Where there is none, something weightless and untouchable is parked far away.
+        """
+        at = self.places
+        self.half_extents[ids] = np.stack([d.half_extents for d in self.designs])[chosen]
+        index = {"body": at.object_bodies, "geom": at.object_geoms, "dof": at.object_dofs}
+        for name, rows in self.rows.items():
+            where = index[name.partition("_")[0]]
+            self.fields[name][ids[:, None, None], where.reshape(len(where), -1)[None]] = rows[
+                chosen
+            ].reshape(*chosen.shape, -1, *rows.shape[2:])
+        absent_env, absent_slot = np.nonzero(chosen < 0)
+        bodies = at.object_bodies[absent_slot]
+        self.fields["body_gravcomp"][ids[absent_env], bodies] = 1
+        for name in ("geom_contype", "geom_conaffinity"):
+            self.fields[name][ids[absent_env][:, None], at.object_geoms[absent_slot]] = 0
+
+    def hold(self, ids: NDArray[np.integer]) -> None:
+        """Nothing is in flight: the goal is where the commanded joints are."""
+        pose = kinematics.pose(self.commanded_joints[ids])
+        self.reference[ids] = self.goal[ids] = pose
+        self.velocity[ids] = 0
+        self.grip[ids] = FINGER_OPEN_M
+        self.ctrl[ids[:, None], self.places.arm] = self.commanded_joints[ids]
+        self.ctrl[ids[:, None], self.places.fingers] = FINGER_OPEN_M
+
+    def switch(self, which: Mask, displacement: Array, grip: Array) -> tuple[Array, Array]:
+        """Let new actions pre-empt the old; grip: +1 open, -1 close, 0 as it is.
+
+        Returns the measured poses, and the displacements that the workspace leaves of the asked.
+        """
+        pose = self.pose()
+        goal = np.clip(pose + np.clip(displacement, -1, 1) * SCALE, LOW, HIGH)
+        self.goal[which] = goal[which]
+        self.grip[which & (grip > 0)] = FINGER_OPEN_M
+        self.grip[which & (grip < 0)] = FINGER_CLOSED_M
+        return pose, kinematics.difference(goal, pose)
+
+    # --- Time
+
+    def control(self, which: Mask, ticks: NDArray[np.int64]) -> None:
+        """The controller's turn: the reference moves on by `ticks` (n,), the joints follow."""
+        ids = np.flatnonzero(which)
+        dt_s = ticks[ids] * TICK_S
+        self.reference[ids], self.velocity[ids] = motion.advance(
+            self.reference[ids], self.velocity[ids], self.goal[ids], dt_s, self.limits
+        )
+        before = self.commanded_joints[ids]
+        after = kinematics.track(before, self.reference[ids], dt_s)
+        self.commanded_joints[ids] = after
+        self.ctrl[ids[:, None], self.places.arm] = after + LAG_S * (after - before) / dt_s[:, None]
+        self.ctrl[ids[:, None], self.places.fingers] = self.grip[ids, None]
+
+    def physics(self, which: Mask, ticks: int) -> None:
+        ids = None if which.all() else np.flatnonzero(which)
+        self.batch.step(ids=ids, nstep=ticks)
+
+    def decide(
+        self,
+        displacement: Array,
+        grip: Array,
+        latency_ticks: NDArray[np.int64],
+        period_ticks: NDArray[np.int64] | None,
+        active: Mask | None = None,
+    ) -> Decision:
+        """From capture to next capture. Without periods: until the hand has arrived (blocking)."""
+        running = np.ones(self.n, bool) if active is None else active.copy()
+        end = np.full(self.n, np.iinfo(np.int64).max) if period_ticks is None else period_ticks
+        end = np.where(running, end, 0)
+        pose_at_switch, commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
+        fingers = self.qpos[:, self.places.fingers].copy()
+        now = 0
+        while True:
+            switching = running & (latency_ticks == now)
+            if switching.any():
+                pose, asked = self.switch(switching, displacement, grip)
+                pose_at_switch[switching], commanded[switching] = pose[switching], asked[switching]
+            if period_ticks is None:
+                after = now - latency_ticks
+                due = running & (now % CONTROL_TICKS == 0) & (after >= _AT_LEAST_TICKS)
+                if due.any():
+                    still = np.abs(self.qpos[:, self.places.fingers] - fingers).max(axis=1)
+                    rest = self._arrived() & (still < _FINGERS_AT_REST_M)
+                    ended = due & (rest | (after >= _AT_MOST_TICKS))
+                    end[ended] = now
+            running &= end > now
+            if not running.any():
+                break
+            if now % CONTROL_TICKS == 0:
+                fingers = self.qpos[:, self.places.fingers].copy()
+                self.control(running, np.minimum(CONTROL_TICKS, end - now))
+            # On to the next event: the controller's turn, a switch, or a capture.
+            ahead = [now + CONTROL_TICKS - now % CONTROL_TICKS]
+            ahead += [int(t) for t in np.unique(latency_ticks[running]) if t > now]
+            ahead += [int(t) for t in np.unique(end[running])]
+            until = min(ahead)
+            self.physics(running, until - now)
+            now = until
+        return Decision(latency_ticks, end, pose_at_switch, commanded)
+
+    def _arrived(self) -> Mask:
+        to_go = np.abs(kinematics.difference(self.goal, self.pose()))
+        reference_to_go = np.abs(kinematics.difference(self.goal, self.reference))
+        near = (to_go < _ARRIVED) & (reference_to_go < _REFERENCE_ARRIVED)
+        still = np.abs(self.qvel[:, self.places.arm]) < _AT_REST
+        return np.asarray(near.all(axis=1) & still.all(axis=1))
+
+
+def _design_rows(designs: tuple[Design, ...]) -> dict[str, Array]:
+    """What each design puts into the model's arrays: field -> (designs, rows of a slot, ...)."""
+    names = (*_BODY_FIELDS, *_GEOM_FIELDS, *_DOF_FIELDS)
+    rows: dict[str, list[Array]] = {name: [] for name in names}
+    for start in range(0, len(designs), MAX_OBJECTS):
+        some = designs[start : start + MAX_OBJECTS]
+        model = build((*some, *designs[:1] * (MAX_OBJECTS - len(some))))
+        at = places(model)
+        index = {"body": at.object_bodies[:, None], "geom": at.object_geoms, "dof": at.object_dofs}
+        for name in names:
+            values = getattr(model, name)
+            rows[name] += [values[index[name.partition("_")[0]][i]] for i in range(len(some))]
+    return {name: np.stack(values) for name, values in rows.items()}
