@@ -147,12 +147,13 @@ def limit_rate() -> float:
     trainer.replay.added = 80
     batch = agent.sample(trainer.replay, rng, NUM_ENVS // UPDATE_EVERY)
 
-    def update() -> None:
-        agent.dispatch(batch)
+    def updates(count: int = 10) -> None:
+        for _ in range(count):
+            agent.dispatch(batch)  # one is under way while the next is handed over
         agent.sync()
 
-    update()
-    update_s = np.median([seconds(update) for _ in range(50)])
+    updates()
+    update_s = np.median([seconds(updates) / 10 for _ in range(10)])
     model, data = envs.task.model, mujoco.MjData(envs.task.model)
     ticks = NUM_ENVS * 10
     physics_s = np.median(

@@ -23,7 +23,6 @@ _AMBIENT = 0.45
 _SKY_LOW = np.array([0.86, 0.90, 0.95])
 _SKY_HIGH = np.array([0.45, 0.60, 0.80])
 _TEXTURED = np.array([0.28, 0.38, 0.48])  # stands in for a texture: not looked up
-_SAMPLES = 2  # per pixel and axis, averaged
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Camera:
     viewpoint: Viewpoint
     width: int = 320
     height: int = 240
+    samples: int = 2  # rays per pixel and axis, averaged
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.height < 1:
@@ -54,20 +54,30 @@ class Camera:
     @cached_property
     def _directions(self) -> NDArray[np.floating]:
         """One unit vector per ray, (height * width * samples, 3)."""
-        h, w = self.height * _SAMPLES, self.width * _SAMPLES
+        h, w = self.height * self.samples, self.width * self.samples
         y = self._half_height * (1 - (2 * np.arange(h) + 1) / h)
         x = self._half_height * (self.width / self.height) * ((2 * np.arange(w) + 1) / w - 1)
         xs, ys = np.meshgrid(x, y)
         rays = np.stack([xs, ys, np.ones_like(xs)], axis=-1).reshape(-1, 3) @ self._axes
         return rays / np.linalg.norm(rays, axis=1, keepdims=True)
 
-    def of_batch(self, batch: Batch, ids: NDArray[np.integer]) -> Image:
-        """Images of simulations `ids` of a batch, (len(ids), height, width, 3)."""
+    def of_batch(
+        self,
+        batch: Batch,
+        ids: NDArray[np.integer] | None = None,
+        colours: NDArray[np.floating] | None = None,
+    ) -> Image:
+        """Images of simulations `ids` of a batch, or of all, (simulations, height, width, 3).
+
+        colours: of each simulation's geoms, (simulations, geoms, 3 or 4), where they differ.
+        """
         position = np.array(self.viewpoint.position, float)
         distance, geom, normal = batch.ray(position, self._directions, ids=ids, normal=True)
-        return np.stack(
-            [self._shade(batch.model, *hit) for hit in zip(distance, geom, normal, strict=True)]
-        )
+        if colours is None:
+            colours = _geom_colours(batch.model)[None]
+        rows = np.arange(len(geom))[:, None] if len(colours) > 1 else 0
+        rgb = colours.astype(np.float32)[rows, geom, :3]
+        return self._shade(batch.model, distance, geom, normal, rgb)
 
     def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
         """The image of one simulation, whose kinematics are current."""
@@ -79,7 +89,8 @@ class Camera:
             model, data, position, self._directions.ravel(), None, 1, -1, geom, distance,
             normal.ravel(), rays, mujoco.mjMAXVAL,
         )  # fmt: skip
-        return self._shade(model, distance, geom, normal)
+        rgb = _geom_colours(model)[geom]
+        return self._shade(model, distance[None], geom[None], normal[None], rgb[None])[0]
 
     def project(self, point: NDArray[np.floating]) -> tuple[float, float]:
         """Column and row of a world point in the image, in pixels."""
@@ -93,22 +104,25 @@ class Camera:
         distance: NDArray[np.floating],
         geom: NDArray[np.int32],
         normal: NDArray[np.floating],
+        rgb: NDArray[np.float32],
     ) -> Image:
+        """Images from what rays hit, each (images, rays, ...); `rgb` is changed."""
         brightness = np.abs(normal @ _LIGHT)
         brightness *= 1 - _AMBIENT
         brightness += _AMBIENT
         planes = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
-        floor = np.flatnonzero(np.isin(geom, planes))
-        points = self._directions[floor, :2] * distance[floor, None]
+        image, ray = np.nonzero(np.isin(geom, planes))
+        points = self._directions[ray, :2] * distance[image, ray, None]
         points += self.viewpoint.position[:2]
-        brightness[floor[np.floor(2 * points).sum(axis=1) % 2 == 1]] *= 0.8
-        rgb = _geom_colours(model)[geom]
-        rgb *= brightness[:, None].astype(np.float32)
-        sky = np.flatnonzero(geom < 0)
-        rgb[sky] = self._sky[sky]
-        fine = rgb.reshape(self.height, _SAMPLES, self.width, _SAMPLES, 3)
-        mean = sum(fine[:, i, :, j] for i in range(_SAMPLES) for j in range(_SAMPLES))
-        return np.clip(mean * (255 / _SAMPLES**2), 0, 255).astype(np.uint8)
+        dark = np.floor(2 * points).sum(axis=1) % 2 == 1
+        brightness[image[dark], ray[dark]] *= 0.8
+        rgb *= brightness[..., None].astype(np.float32)
+        image, ray = np.nonzero(geom < 0)
+        rgb[image, ray] = self._sky[ray]
+        k = self.samples
+        fine = rgb.reshape(len(rgb), self.height, k, self.width, k, 3)
+        mean = sum(fine[:, :, i, :, j] for i in range(k) for j in range(k))
+        return np.clip(mean * (255 / k**2), 0, 255).astype(np.uint8)
 
     @cached_property
     def _sky(self) -> NDArray[np.floating]:
