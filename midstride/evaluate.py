@@ -59,7 +59,9 @@ def evaluate(
         totals += [step["reward"], np.ones(num_envs), step["period_s"], step["latency_s"]]
         for i in np.flatnonzero(step["done"]):
             reward, steps, seconds, latency_s = totals[:, i]
-            found[i].append(Episode(reward, int(steps), seconds, latency_s / steps))
+            found[i].append(
+                Episode(float(reward), int(steps), float(seconds), float(latency_s / steps))
+            )
             totals[:, i] = 0
         if step["done"].any():
             on_episode(sum(min(len(f), rounds) for f in found))
