@@ -234,9 +234,7 @@ def report(folder: Annotated[Path, tyro.conf.Positional] = Path()) -> None:
 
 
 def reproduce(
-    experiment: Annotated[
-        Literal["theory", "awareness", "latencies", "figure2a", "figure2b"], tyro.conf.Positional
-    ],
+    experiment: Annotated[Experiment, tyro.conf.Positional],
     task: Literal["cartpole", "pendulum", "pointmass"] = "cartpole",
     agent: Literal["dqn", "drqn"] = "dqn",
     seeds: int = 3,
