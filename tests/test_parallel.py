@@ -79,7 +79,7 @@ def test_unfinished_runs_are_resumed_or_restarted(tmp_path):
 
 
 def _parent(folder):
-    train_all(jobs(folder, 2, steps=10**6), Console(quiet=True), workers=2)
+    train_all(jobs(folder, 2, steps=10**6, checkpoint_every=10**9), Console(quiet=True), workers=2)
 
 
 def _alive(pid: int) -> bool:
@@ -114,7 +114,7 @@ def wait_until(condition, seconds: float = 120) -> None:
 def test_workers_do_not_outlive_their_parent(tmp_path, end):
     process = multiprocessing.get_context("spawn").Process(target=_parent, args=(tmp_path,))
     process.start()
-    wait_until(lambda: all((tmp_path / str(s) / "config.json").exists() for s in range(2)))
+    wait_until(lambda: all((tmp_path / str(s) / "metrics.jsonl").exists() for s in range(2)))
     workers = _workers_of(process.pid)
     assert len(workers) == 2
     os.kill(process.pid, end)
