@@ -9,8 +9,11 @@ seed repeats exactly.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,11 +137,11 @@ def train(
     if events is not None:
         run.events = events(str(folder), purge_step=trainer.steps)
     started = time.perf_counter()
-    try:
-        _steps(trainer, run, on_progress)
-    except KeyboardInterrupt:
-        trainer.save(run)
-        raise
+    with held_interrupts() as interrupted:
+        _steps(trainer, run, on_progress, interrupted)
+        if interrupted():
+            trainer.save(run)
+            raise KeyboardInterrupt
     policy = trainer.agent.averaged_policy()
     result = _final_evaluation(policy, config, trainer.steps)
     result["seconds"] = round(time.perf_counter() - started, 1)
@@ -148,9 +151,41 @@ def train(
     return result
 
 
-def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
-    """Interact and learn until all steps are taken."""
+@contextmanager
+def held_interrupts() -> Iterator[Callable[[], bool]]:
+    """Hold Ctrl-C back; yields a function that tells whether there was one.
+
+    An interrupt raised wherever it falls, inside an update say, would leave nothing to save. A
+    second one is not held.
+    """
+    came: list[int] = []
+    held = {}
+
+    def hold(number: int, frame: Any) -> None:
+        came.append(number)
+        signal.signal(number, signal.default_int_handler)
+
+    if threading.current_thread() is threading.main_thread():  # no other gets signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is signal.default_int_handler:
+                held[number] = signal.signal(number, hold)
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+
+
+def _steps(
+    trainer: Trainer,
+    run: Run,
+    on_progress: OnProgress,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> None:
+    """Interact and learn until all steps are taken, or interrupted."""
     config, agent, replay, rng = trainer.config, trainer.agent, trainer.replay, trainer.rng
+    if trainer.steps >= config.steps:
+        return
     scale = reward_scale(config, trainer.envs)
     n, actions = config.num_envs, int(trainer.envs.single_action_space.n)
     recurrent_state: tuple[NDArray[Any], ...] = ()
@@ -200,7 +235,7 @@ def _steps(trainer: Trainer, run: Run, on_progress: OnProgress) -> None:
         if _crosses(trainer.steps, n, config.evaluate_every):
             _log(trainer, run, losses, (trainer.steps - since_steps) / (now - since))
             losses = []
-        if trainer.steps >= config.steps:
+        if trainer.steps >= config.steps or interrupted():
             return
         if _crosses(trainer.steps, n, config.checkpoint_every):
             trainer.save(run)

@@ -15,6 +15,7 @@ import pytest
 
 import midstride
 from midstride import files
+from midstride.agents import Agent
 from midstride.config import Config
 from midstride.evaluate import evaluate, interval
 from midstride.loop import interact
@@ -23,7 +24,7 @@ from midstride.policies import Policy
 from midstride.replay import unpack
 from midstride.runs import Run, read_metrics, read_result
 from midstride.timing import Fixed
-from midstride.train import Trainer, train
+from midstride.train import Trainer, held_interrupts, train
 
 TINY = Config(
     task="pointmass", steps=1600, num_envs=4, hidden=(16,), batch_size=16, learning_starts=200,
@@ -241,14 +242,35 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert (tmp_path / "run" / "result.json").stat().st_mtime_ns == stamp
 
 
-def test_ctrl_c_saves(tmp_path):
-    def press(progress):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("update", [1, 10])
+def test_ctrl_c_saves(tmp_path, monkeypatch, update):
+    """Also in the middle of an update, when the old weights are gone and the new not yet there."""
+    count = 0
 
+    def dispatch(self, batches):
+        nonlocal count
+        count += 1
+        outcome = self._update(self.state, batches)
+        if count == update:
+            signal.raise_signal(signal.SIGINT)
+        self.state, measured = outcome
+        self._under_way.append(measured)
+
+    monkeypatch.setattr(Agent, "dispatch", dispatch)
     with pytest.raises(KeyboardInterrupt):
-        train(TINY, tmp_path / "run", on_progress=press)
+        train(TINY, tmp_path / "run")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert list((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
     assert train(TINY, tmp_path / "run", resume=True)["steps"] == 1600
+
+
+def test_a_second_ctrl_c_is_not_held():
+    with held_interrupts() as interrupted:
+        assert not interrupted()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_a_truncated_checkpoint_falls_back_on_the_one_before(tmp_path):
