@@ -22,10 +22,11 @@ from rich.table import Table
 from scipy.linalg import solve_discrete_are
 from scipy.stats import t as student_t
 
-from midstride.envs import TaskVectorEnv, available_cores
+from midstride.envs import TaskVectorEnv
 from midstride.tasks import make_task
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
 from midstride.timing import to_ticks
+from midstride.vector import available_cores
 
 Array = NDArray[np.float64]
 Controller = Callable[[NDArray[np.float32]], Array]

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from midstride.envs import available_cores
 from midstride.files import write_whole
 from midstride.parallel import KILLED, Event, Job, do
+from midstride.vector import available_cores
 
 LOST_WORKERS = 3  # times that Ray gives a task to another worker when its own is lost
 _CONNECT_S = 5.0

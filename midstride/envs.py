@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import EzPickle, seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.utils import EzPickle
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -19,9 +18,9 @@ from midstride.knowledge import Layout, Past, check_features, one_hot, selection
 from midstride.simulation import Simulation, Snapshot
 from midstride.tasks import Task, make_task
 from midstride.timing import LatencyModel, Timing, as_latency
+from midstride.vector import Info, ManyEnvs, OneEnv, available_cores, check_count, check_render_mode
 
 Actions = int | Literal["continuous"]
-Info = dict[str, Any]
 
 _IDS = {
     "midstride/PointMass-v0": "pointmass",
@@ -43,7 +42,7 @@ def register() -> None:
         )
 
 
-class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], EzPickle):
+class TaskVectorEnv(ManyEnvs):
     """Many concurrent environments of one task, stepped together.
 
     task: pointmass, cartpole or pendulum
@@ -81,18 +80,15 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
     ) -> None:
-        for name, count in (("num_envs", num_envs), ("threads", 1 if threads is None else threads)):
-            if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {count!r}")
+        check_count("num_envs", num_envs)
+        check_count("threads", 1 if threads is None else threads)
         knowledge = check_features(knowledge)
         EzPickle.__init__(
             self, task, num_envs, latency, execution, period, knowledge, actions,
             stack_observations, stack_actions, tick, threads, autoreset_mode, render_mode,
         )  # fmt: skip
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
         self.num_envs = num_envs
-        self.render_mode = render_mode
+        self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.task = make_task(task, tick)
         self.timing = make_timing(self.task, latency, execution, period, tick)
@@ -111,7 +107,6 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
         self._latency_s: NDArray[np.floating] = np.zeros(num_envs)
-        self._rngs: list[np.random.Generator] | None = None
 
         low, high = self.layout.bounds(
             self.task.observation_low,
@@ -141,53 +136,12 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         """The name of every column of an observation."""
         return self.layout.columns
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[NDArray[np.float32], Info]:
-        """Start an episode everywhere, or where options["reset_mask"] is set.
-
-        With an integer seed, environment i is seeded with seed + i.
-        """
-        seeds: Sequence[int | None]
-        if seed is None or isinstance(seed, (int, np.integer)):
-            seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = list(seed)
-            if len(seeds) != self.num_envs:
-                raise ValueError(f"expected {self.num_envs} seeds, got {len(seeds)}")
-        mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, bool)))
-        if mask.shape != (self.num_envs,) or mask.dtype != bool or not mask.any():
-            raise ValueError(f"reset_mask must be {self.num_envs} booleans, some of them true")
-        if self._rngs is None:
-            if not mask.all():
-                raise ValueError("the first reset must be of all environments")
-            self._rngs = [seeding.np_random(s)[0] for s in seeds]
-        for i, s in enumerate(seeds):
-            if s is not None and mask[i]:
-                self._rngs[i] = seeding.np_random(s)[0]
-        self._reset(np.flatnonzero(mask))
-        return self._capture(), {}
-
-    def use_generators(self, rngs: Sequence[np.random.Generator]) -> None:
-        """Draw everything random in environment i from rngs[i] from now on."""
-        self._rngs = list(rngs)
-
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], Info]:
         """From capture to next capture: the action in flight, then `actions` from the switch on."""
-        if self._rngs is None:
-            raise RuntimeError("call reset before the first step")
+        waiting = self._waiting()
         displacement, encoded = self._decode(np.asarray(actions))
-        over = self.simulation.over
-        if over.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
-            raise RuntimeError("an episode is over: reset it before the next step")
-        # Finished ones stand still through the step, and observe the start of a new episode.
-        waiting = over if over.any() else None
-
         period = self.simulation.step(displacement)
         self._past.push(self._base, encoded)
         self._latency_s = period.latency_ticks * self.timing.tick_s
@@ -199,20 +153,7 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
             "observation_at_switch": self._observe(period.at_switch),
         }
         reward = period.reward_before_switch + period.reward_after_switch
-        truncated = self.simulation.over
-        if waiting is not None:
-            self._reset(np.flatnonzero(waiting))
-            truncated = truncated & ~waiting
-        info.update(_masks(info, np.ones(self.num_envs, bool) if waiting is None else ~waiting))
-        observation = self._capture()
-
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and truncated.any():
-            final_info = dict(info)
-            final_info.update(_masks(final_info, truncated))
-            info["final_obs"], info["final_info"] = observation, final_info
-            info.update(_masks({"final_obs": None, "final_info": None}, truncated))
-            self._reset(np.flatnonzero(truncated))
-            observation = self._capture()
+        observation, truncated = self._conclude(info, {}, waiting)
         return observation, reward, np.zeros(self.num_envs, bool), truncated, info
 
     def render(self) -> tuple[Image, ...] | None:
@@ -242,14 +183,18 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         clipped = np.clip(actions, -1.0, 1.0)
         return clipped.astype(float), clipped.astype(np.float32)
 
-    def _reset(self, ids: NDArray[np.integer]) -> None:
+    @property
+    def _over(self) -> NDArray[np.bool_]:
+        return self.simulation.over
+
+    def _begin(self, ids: NDArray[np.integer]) -> None:
         assert self._rngs is not None
         self.simulation.reset(ids, self._rngs)
         self._latency_s[ids] = 0
         base = self.task.observe(self.simulation.qpos[ids], self.simulation.qvel[ids])
         self._past.reset(ids, base)
 
-    def _capture(self) -> NDArray[np.float32]:
+    def _capture(self, ids: NDArray[np.integer] | None = None) -> NDArray[np.float32]:
         """Observe now; what the task itself observes becomes a past observation at the switch."""
         observation = self._observe(self.simulation.snapshot())
         self._base = observation[:, self.layout.slices["base"]].copy()
@@ -264,13 +209,11 @@ class TaskVectorEnv(VectorEnv[NDArray[np.float32], NDArray[Any], NDArray[Any]], 
         )
 
 
-class TaskEnv(gymnasium.Env[NDArray[np.float32], Any], EzPickle):
+class TaskEnv(OneEnv):
     """One concurrent environment: the vector environment of one, unpacked.
 
     Takes the options of `TaskVectorEnv`; with the same seed it gives the same numbers.
     """
-
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(
         self,
@@ -290,7 +233,7 @@ class TaskEnv(gymnasium.Env[NDArray[np.float32], Any], EzPickle):
             self, task, latency, execution, period, knowledge, actions, stack_observations,
             stack_actions, tick, render_mode,
         )  # fmt: skip
-        self.vector = TaskVectorEnv(
+        vector = TaskVectorEnv(
             task,
             num_envs=1,
             latency=latency,
@@ -305,41 +248,8 @@ class TaskEnv(gymnasium.Env[NDArray[np.float32], Any], EzPickle):
             autoreset_mode=AutoresetMode.DISABLED,
             render_mode=render_mode,
         )
-        self.render_mode = render_mode
-        self.metadata = self.vector.metadata
-        self.observation_space = self.vector.single_observation_space
-        self.action_space = self.vector.single_action_space
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The name of every column of the observation."""
-        return self.vector.columns
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], Info]:
-        super().reset(seed=seed)
-        self.vector.use_generators([self.np_random])
-        observation, _ = self.vector.reset()
-        return observation[0], {}
-
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, Info]:
-        observation, reward, terminated, truncated, info = self.vector.step(
-            np.asarray(action)[None]
-        )
-        single = {name: value[0] for name, value in info.items() if not name.startswith("_")}
-        return observation[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), single
-
-    def render(self) -> Image | None:
-        images = self.vector.render()
-        return None if images is None else images[0]
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        self._unpack(vector)
+        self.columns = vector.columns  # the name of every column of the observation
 
 
 def make_timing(
@@ -371,8 +281,3 @@ def _action_table(
         )
     table = task.displacements(int(actions))
     return table, tuple(str(i) for i in range(len(table))), np.zeros(len(table))
-
-
-def _masks(info: Info, mask: NDArray[np.bool_]) -> Info:
-    """Gymnasium's masks: which environments have each entry."""
-    return {f"_{name}": mask for name in info if not name.startswith("_")}

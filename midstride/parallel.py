@@ -23,8 +23,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from midstride.config import Config
-from midstride.envs import available_cores
 from midstride.train import Progress, train
+from midstride.vector import available_cores
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint
 KILLED = "its process was killed"
