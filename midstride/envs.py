@@ -40,6 +40,11 @@ def register() -> None:
             vector_entry_point="midstride.envs:TaskVectorEnv",
             kwargs={"task": task},
         )
+    gymnasium.register(
+        id="midstride/Grasp-v0",
+        entry_point="midstride.grasping:GraspEnv",
+        vector_entry_point="midstride.grasping:GraspVectorEnv",
+    )
 
 
 class TaskVectorEnv(ManyEnvs):

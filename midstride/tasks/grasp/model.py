@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.tasks.grasp.objects import MAX_PARTS, Design, Part
+from midstride.tasks.task import Viewpoint
 
 Array = NDArray[np.floating]
 
@@ -54,6 +55,12 @@ BIN_HALF_M, WALL_HEIGHT_M, WALL_M = 0.125, 0.025, 0.006
 MAX_OBJECTS = 5
 PARKED_M = np.array([[2.0, 0.3 * i, 0.1] for i in range(MAX_OBJECTS)])  # objects not in the bin
 
+# From the shoulder's side: looking down the arm, the hand would hide what it grasps.
+VIEWPOINT = Viewpoint(position=(0.75, -0.48, 0.48), target=(0.5, 0.0, 0.055), fov_deg=31)
+# Shows the whole arm.
+WIDE_VIEWPOINT = Viewpoint(position=(1.25, -0.95, 0.75), target=(0.3, 0.0, 0.3), fov_deg=42)
+UPPER_ARM = 1  # group of geoms that are never in view of the first
+
 # Contact bits: the world and objects meet objects, hand and fingers; hand and fingers do not meet
 # the arm or each other.
 _WORLD, _OBJECT, _HAND = (1, 3), (1, 3), (2, 1)
@@ -77,9 +84,9 @@ class Places:
 
 
 def build(designs: tuple[Design, ...]) -> mujoco.MjModel:
-    """The whole model, with `designs` as its objects (as many as there can be)."""
-    if len(designs) != MAX_OBJECTS:
-        raise ValueError(f"a model has {MAX_OBJECTS} objects, got {len(designs)}")
+    """The whole model, with `designs` as its objects."""
+    if not 1 <= len(designs) <= MAX_OBJECTS:
+        raise ValueError(f"a bin holds 1 to {MAX_OBJECTS} objects, got {len(designs)}")
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
     option = spec.option
@@ -97,7 +104,8 @@ def build(designs: tuple[Design, ...]) -> mujoco.MjModel:
 
 
 def places(model: mujoco.MjModel) -> Places:
-    bodies = np.array([model.body(f"object{i}").id for i in range(MAX_OBJECTS)])
+    objects = model.njnt - JOINTS - 2  # a free joint each
+    bodies = np.array([model.body(f"object{i}").id for i in range(objects)])
     joints = model.body_jntadr[bodies]
     qpos, dofs = model.jnt_qposadr[joints], model.jnt_dofadr[joints]
     return Places(
@@ -164,7 +172,10 @@ _LOOKS = (
         ("capsule", 0.050, (-0.04, 0.03, 0), (-0.0825, 0.10, 0), _WHITE),
     ),
     (("capsule", 0.052, (0, 0, -0.26), (0, 0.04, -0.06), _WHITE),),
-    (("cylinder", 0.050, (0, 0, -0.055), (0, 0, 0.055), _GREY),),
+    (
+        ("cylinder", 0.050, (0, 0, -0.055), (0, 0, 0.055), _GREY),
+        ("capsule", 0.038, (0, 0, 0), (0.088, 0, 0), _WHITE),
+    ),
     (("cylinder", 0.044, (0, 0, 0.01), (0, 0, 0.09), _WHITE),),
 )
 
@@ -178,6 +189,7 @@ def _add_arm(spec: mujoco.MjSpec) -> None:
         rgba=[*_DARK, 1],
         contype=0,
         conaffinity=0,
+        group=UPPER_ARM,
     )
     body = base
     for i in range(JOINTS):
@@ -204,6 +216,7 @@ def _add_arm(spec: mujoco.MjSpec) -> None:
                 size=[radius, 0, 0],
                 rgba=[*rgb, 1],
                 mass=LINK_MASS[i] / len(looks),
+                group=UPPER_ARM if i < 4 else 0,
                 contype=0,
                 conaffinity=0,
             )

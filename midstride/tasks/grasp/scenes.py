@@ -42,11 +42,24 @@ class Scenes:
     def __len__(self) -> int:
         return len(self.state)
 
-    def start(self, world: World, ids: NDArray[np.integer], which: NDArray[np.integer]) -> None:
-        """Put environments `ids` into scenes `which`, the hand at rest, nothing in flight."""
+    def start(
+        self,
+        world: World,
+        ids: NDArray[np.integer],
+        which: NDArray[np.integer],
+        hands: NDArray[np.integer] | None = None,
+    ) -> None:
+        """Put environments `ids` into scenes `which`, the hand at rest, nothing in flight.
+
+        hands: scenes that the hands are taken from, where they are others.
+        """
         world.place_objects(ids, self.objects[which])
         world.batch.state[ids] = self.state[which]
-        world.commanded_joints[ids] = self.joints[which]
+        world.commanded_joints[ids] = self.joints[which if hands is None else hands]
+        world.qpos[ids[:, None], world.places.arm] = world.commanded_joints[ids]
+        world.qvel[ids[:, None], world.places.arm] = 0
+        world.qpos[ids[:, None], world.places.fingers] = FINGER_OPEN_M
+        world.qvel[ids[:, None], world.places.fingers] = 0
         world.hold(ids)
 
 
@@ -60,7 +73,7 @@ def make_scenes(
             f"{fewest if fewest == most else f'{fewest} to {most}'}"
         )
     rng = np.random.default_rng([seed, fewest, most])
-    world = World(_BATCH, designs, threads)
+    world = World(_BATCH, designs, most, threads)
     found: list[tuple[Array, Array, Array]] = []
     for _ in range(_MOST_ROUNDS + count // 8):
         chosen = _drop(world, rng, fewest, most)
@@ -79,7 +92,7 @@ def make_scenes(
 def _drop(world: World, rng: np.random.Generator, fewest: int, most: int) -> NDArray[np.int64]:
     n, ids = world.n, np.arange(world.n)
     world.batch.reset()
-    chosen = np.full((n, MAX_OBJECTS), -1)
+    chosen = np.full((n, world.slots), -1)
     for i in range(n):
         count = int(rng.integers(fewest, most + 1))
         chosen[i, :count] = rng.choice(len(world.designs), count, replace=False)
@@ -88,9 +101,9 @@ def _drop(world: World, rng: np.random.Generator, fewest: int, most: int) -> NDA
     world.qpos[:, world.places.arm] = world.commanded_joints
     world.qpos[:, world.places.fingers] = FINGER_OPEN_M
     world.hold(ids)
-    objects = np.zeros((n, MAX_OBJECTS, 7))
-    objects[..., :3] = PARKED_M
-    yaw = rng.uniform(-np.pi, np.pi, (n, MAX_OBJECTS))
+    objects = np.zeros((n, world.slots, 7))
+    objects[..., :3] = PARKED_M[: world.slots]
+    yaw = rng.uniform(-np.pi, np.pi, (n, world.slots))
     objects[..., 3], objects[..., 6] = np.cos(yaw / 2), np.sin(yaw / 2)
     for i in range(n):
         count = int((chosen[i] >= 0).sum())

@@ -10,27 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.tasks.grasp import kinematics, motion
-from midstride.tasks.grasp.model import FINGER_OPEN_M, PARKED_M, TICK_S
+from midstride.tasks.grasp.actions import CLOSE, OPEN, SIZE, TERMINATE
+from midstride.tasks.grasp.model import FINGER_OPEN_M, TICK_S
 from midstride.tasks.grasp.world import CONTROL_TICKS, HIGH, LOW, SCALE, World
 
 Array = NDArray[np.floating]
 
-ACTION_SIZE = 7
-CLOSE, OPEN, TERMINATE = 4, 5, 6  # columns of an action, after the displacement
-
-LIFTED_M = 0.08  # height of an object's centre that is clear of the bin
-
 _ABOVE_M = 0.09  # hand height for moving sideways
 _GRASP_BELOW_M = 0.004  # of the object's centre
 _NEAR_M, _ALIGNED_M, _ALIGNED_RAD, _DOWN_M = 0.03, 0.010, 0.2, 0.010
+_CLEARLY_M = 0.01  # above what counts as lifted, so that it stays so
 _EMPTY = 0.08  # opening at which closed fingers hold nothing
 _ANGLES = np.arange(24) * np.pi / 24
-
-
-def lifted(world: World) -> NDArray[np.bool_]:
-    """Which objects are clear of the bin, (n, objects)."""
-    position = world.objects()[..., :3]
-    return np.asarray((position[..., 2] > LIFTED_M) & (position[..., 0] < PARKED_M[0, 0] / 2))
 
 
 def predicted_pose(world: World, latency_ticks: NDArray[np.int64]) -> Array:
@@ -66,7 +57,7 @@ def privileged(
     target, extents = _nearest(world, pose)
     to_go = target[:, :2] - pose[:, :2]
     distance = np.linalg.norm(to_go, axis=1)
-    yaw = np.clip(_across(target[:, 3:], extents), LOW[3], HIGH[3])
+    yaw = np.clip(across(target[:, 3:], extents)[0], LOW[3], HIGH[3])
     turn = yaw - pose[:, 3]
     down = np.maximum(target[:, 2] - _GRASP_BELOW_M, LOW[2] + 0.002)
 
@@ -78,7 +69,7 @@ def privileged(
     height = np.where(aligned, down, np.maximum(high, np.where(pose[:, 2] < 0.07, _ABOVE_M, high)))
     sideways = aligned | (pose[:, 2] > 0.055)  # do not plough through the bin
 
-    action = np.zeros((n, ACTION_SIZE))
+    action = np.zeros((n, SIZE))
     action[:, :2] = np.where(sideways[:, None], to_go / SCALE[:2], 0)
     action[:, 2] = (height - pose[:, 2]) / SCALE[2]
     action[:, 3] = turn / SCALE[3]
@@ -86,7 +77,7 @@ def privileged(
     action[closed, :4] = 0
     action[holding, 2] = 1
     action[empty, 2], action[empty, OPEN] = 0.5, 1
-    action[lifted(world).any(axis=1), TERMINATE] = 1
+    action[world.lifted(_CLEARLY_M).any(axis=1), TERMINATE] = 1
     action[:, :4] = np.clip(action[:, :4], -1, 1)
     if noise > 0:
         assert rng is not None
@@ -100,7 +91,7 @@ def blind(world: World, step: NDArray[np.int64], rng: np.random.Generator) -> Ar
     """Actions (n, 7) of a policy that sees nothing: down at random places, close, up, terminate."""
     n = world.n
     pose = world.pose()
-    action = np.zeros((n, ACTION_SIZE))
+    action = np.zeros((n, SIZE))
     closed = world.grip < FINGER_OPEN_M / 2
     wander = (step < 3) & ~closed
     action[:, :2] = np.where(wander[:, None], rng.uniform(-1, 1, (n, 2)), 0)
@@ -125,8 +116,12 @@ def _nearest(world: World, pose: Array) -> tuple[Array, Array]:
     return objects[np.arange(world.n), j], world.half_extents[np.arange(world.n), j]
 
 
-def _across(quaternion: Array, extents: Array) -> Array:
-    """The hand's yaw, nearest to 0, at which its fingers close over the narrowest side."""
+def across(quaternion: Array, extents: Array) -> tuple[Array, Array]:
+    """The hand's yaw at which its fingers close over the narrowest side, and how narrow it is.
+
+    Of objects with rotations (n, 4) and half extents (n, 3); of several such yaws the one nearest
+    to 0, and half the width.
+    """
     w, x, y, z = quaternion.T
     # The object's axes, horizontally: columns of its rotation, first two rows.
     axes = np.stack(
@@ -141,4 +136,4 @@ def _across(quaternion: Array, extents: Array) -> Array:
     # Of equally narrow ones the one with the least turn: a round thing needs none.
     yaw = (_ANGLES + np.pi) % np.pi - np.pi / 2
     best = (widths + 1e-3 * np.abs(yaw)).argmin(axis=1)
-    return np.asarray(yaw[best])
+    return yaw[best], widths[np.arange(len(best)), best]

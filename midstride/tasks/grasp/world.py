@@ -11,7 +11,9 @@ kinematics gives joint targets. Switches and captures may come at any physics ti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from mujoco.batch import Batch
@@ -24,6 +26,7 @@ from midstride.tasks.grasp.model import (
     FINGER_OPEN_M,
     HOME,
     MAX_OBJECTS,
+    PARKED_M,
     TICK_S,
     build,
     places,
@@ -48,6 +51,8 @@ _AT_REST = 0.1  # rad/s, every joint
 _FINGERS_AT_REST_M = 0.0006  # moved in a control interval
 _AT_LEAST_TICKS, _AT_MOST_TICKS = 25, 275  # after the switch
 
+LIFTED_M = 0.08  # height of an object's centre that is clear of the bin
+
 # Fields of the model that make one object different from another.
 _BODY_FIELDS = ("body_mass", "body_inertia", "body_subtreemass", "body_invweight0", "body_gravcomp")
 _GEOM_FIELDS = (
@@ -65,16 +70,20 @@ class Decision:
     period_ticks: NDArray[np.int64]
     pose_at_switch: Array  # (n, 4)
     commanded: Array  # displacement that the action asked for, within the workspace (n, 4)
+    # At every turn of the controller: ticks to the next (0: not under way), measured joints.
+    trail: list[tuple[NDArray[np.int64], Array]]
 
 
 class World:
     """`n` arms over bins. Nothing here knows of rewards, images or episodes."""
 
-    def __init__(self, n: int, designs: tuple[Design, ...], threads: int) -> None:
+    def __init__(self, n: int, designs: tuple[Design, ...], slots: int, threads: int) -> None:
+        """`n` bins that hold up to `slots` of the objects of `designs` each."""
         self.n = n
+        self.slots = slots
         self.designs = designs
         self.rows = _design_rows(designs)
-        self.model = build(designs[:1] * MAX_OBJECTS)
+        self.model = build(designs[:1] * slots)
         self.places = places(self.model)
         self.batch = Batch(self.model, n, threads)
         self.qpos = self.batch.bind("qpos")
@@ -87,7 +96,7 @@ class World:
         self.velocity = np.zeros((n, 4))  # of the reference
         self.goal = np.zeros((n, 4))
         self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
-        self.half_extents = np.zeros((n, MAX_OBJECTS, 3))  # of each object
+        self.half_extents = np.zeros((n, slots, 3))  # of each object
 
     # --- What can be measured
 
@@ -109,6 +118,15 @@ class World:
         """Positions and quaternions of all objects, (n, objects, 7)."""
         return np.asarray(self.qpos[:, self.places.object_qpos])
 
+    def there(self) -> Mask:
+        """Which slots hold an object, (n, objects)."""
+        return np.asarray(self.qpos[:, self.places.object_qpos[:, 0]] < PARKED_M[0, 0] / 2)
+
+    def lifted(self, margin_m: float = 0.0) -> Mask:
+        """Which objects are clear of the bin, (n, objects)."""
+        height = self.qpos[:, self.places.object_qpos[:, 2]]
+        return np.asarray((height > LIFTED_M + margin_m) & self.there())
+
     # --- What can be set
 
     def place_objects(self, ids: NDArray[np.integer], chosen: NDArray[np.integer]) -> None:
@@ -129,6 +147,7 @@ class World:
         self.fields["body_gravcomp"][ids[absent_env], bodies] = 1
         for name in ("geom_contype", "geom_conaffinity"):
             self.fields[name][ids[absent_env][:, None], at.object_geoms[absent_slot]] = 0
+        self.fields["geom_rgba"][ids[absent_env][:, None], at.object_geoms[absent_slot], 3] = 0
 
     def hold(self, ids: NDArray[np.integer]) -> None:
         """Nothing is in flight: the goal is where the commanded joints are."""
@@ -177,19 +196,29 @@ class World:
         latency_ticks: NDArray[np.int64],
         period_ticks: NDArray[np.int64] | None,
         active: Mask | None = None,
+        ending: Mask | None = None,
+        at_switch: Callable[[Mask], None] = lambda switching: None,
     ) -> Decision:
-        """From capture to next capture. Without periods: until the hand has arrived (blocking)."""
+        """From capture to next capture. Without periods: until the hand has arrived (blocking).
+
+        active: who takes part; ending: whose time ends at the switch; at_switch: called when new
+        actions have pre-empted the old in some environments, and nothing of them is done.
+        """
         running = np.ones(self.n, bool) if active is None else active.copy()
         end = np.full(self.n, np.iinfo(np.int64).max) if period_ticks is None else period_ticks
+        if ending is not None:
+            end = np.where(ending, latency_ticks, end)
         end = np.where(running, end, 0)
         pose_at_switch, commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
         fingers = self.qpos[:, self.places.fingers].copy()
+        trail: list[tuple[NDArray[np.int64], Array]] = []
         now = 0
         while True:
             switching = running & (latency_ticks == now)
             if switching.any():
                 pose, asked = self.switch(switching, displacement, grip)
                 pose_at_switch[switching], commanded[switching] = pose[switching], asked[switching]
+                at_switch(switching)
             if period_ticks is None:
                 after = now - latency_ticks
                 due = running & (now % CONTROL_TICKS == 0) & (after >= _AT_LEAST_TICKS)
@@ -203,7 +232,9 @@ class World:
                 break
             if now % CONTROL_TICKS == 0:
                 fingers = self.qpos[:, self.places.fingers].copy()
-                self.control(running, np.minimum(CONTROL_TICKS, end - now))
+                ticks = np.where(running, np.minimum(CONTROL_TICKS, end - now), 0)
+                trail.append((ticks, self.qpos[:, self.places.arm].copy()))
+                self.control(running, ticks)
             # On to the next event: the controller's turn, a switch, or a capture.
             ahead = [now + CONTROL_TICKS - now % CONTROL_TICKS]
             ahead += [int(t) for t in np.unique(latency_ticks[running]) if t > now]
@@ -211,7 +242,7 @@ class World:
             until = min(ahead)
             self.physics(running, until - now)
             now = until
-        return Decision(latency_ticks, end, pose_at_switch, commanded)
+        return Decision(latency_ticks, end, pose_at_switch, commanded, trail)
 
     def _arrived(self) -> Mask:
         to_go = np.abs(kinematics.difference(self.goal, self.pose()))
@@ -221,6 +252,7 @@ class World:
         return np.asarray(near.all(axis=1) & still.all(axis=1))
 
 
+@lru_cache(maxsize=4)
 def _design_rows(designs: tuple[Design, ...]) -> dict[str, Array]:
     """What each design puts into the model's arrays: field -> (designs, rows of a slot, ...)."""
     names = (*_BODY_FIELDS, *_GEOM_FIELDS, *_DOF_FIELDS)

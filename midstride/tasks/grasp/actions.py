@@ -1,0 +1,28 @@
+"""Actions, encoded as in QT-Opt: a displacement, and three commands that are on or off.
+
+    x  y  z  yaw  |  close  open  terminate
+    -1 to 1       |  0 to 1, on above one half
+
+The first four are displacements in units of `SCALE`. Of close and open the larger one counts; with
+neither on, the gripper does what it did. Terminate ends the episode at the switch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+
+NAMES = ("x", "y", "z", "yaw", "close", "open", "terminate")
+SIZE = len(NAMES)
+CLOSE, OPEN, TERMINATE = 4, 5, 6
+LOW = np.array([-1.0] * 4 + [0.0] * 3)
+HIGH = np.ones(SIZE)
+
+
+def decode(actions: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Of actions (n, 7): displacement (n, 4), grip (+1 open, -1 close, 0 as it is), terminate."""
+    close, open_ = actions[:, CLOSE], actions[:, OPEN]
+    on = np.maximum(close, open_) > 0.5
+    return actions[:, :4], np.where(on, np.sign(open_ - close), 0.0), actions[:, TERMINATE] > 0.5
