@@ -293,6 +293,53 @@ def reproduce(
     )
 
 
+def watch(
+    world: Annotated[Literal["grasp"], tyro.conf.Positional],
+    policy: Literal["scripted", "blind", "random"] = "scripted",
+    mode: Literal["concurrent", "blocking"] = "concurrent",
+    latency: str = "100ms",
+    period: str | None = None,
+    objects: int = 3,
+    object_set: Literal["train", "held_out", "household"] = "train",
+    noise: float = 0.0,
+    episodes: int = 3,
+    seed: int = 0,
+    output: Path = Path("watch"),
+) -> None:
+    """Film a policy: the arm, what its camera sees, and a timeline of thought and action.
+
+    Writes an MP4 of all episodes and a contact sheet (PNG) of the first.
+
+    Args:
+        world: grasp: an arm over a bin of objects
+        policy: scripted: knows where the objects are; blind: down at random places; random
+        mode: concurrent: the arm moves on while the policy thinks; blocking: it stands still
+        latency: from an observation to the switch to the action chosen on it: 100ms, or
+            episode:0,100ms (drawn at each reset), step:0,100ms (at each step), trace:FILE.csv
+        period: concurrent: from one observation to the next (default 300ms)
+        objects: in the bin, 1 to 5
+        object_set: train, held_out (other shapes of the same kinds) or household (mug, banana...)
+        noise: scripted: how much its displacements are shaken, 0 to 1
+        episodes: how many
+        seed: of the first; they count up
+        output: folder for the film and the picture
+    """
+    from midstride import studio
+
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if not 0 <= noise <= 1:
+        raise ValueError(f"noise must be from 0 to 1, got {noise}")
+    options = {
+        "mode": mode,
+        "latency": parse_latency(latency),
+        "period": None if period is None else parse_s(period),
+        "objects": objects,
+        "object_set": object_set,
+    }
+    studio.watch_grasp(options, policy, noise, episodes, seed, output, Console())
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
     if (sys.argv[1:] if args is None else args) == ["--version"]:
@@ -309,6 +356,7 @@ def main(args: list[str] | None = None) -> None:
                 "reproduce": reproduce,
                 "latency": latency,
                 "describe": describe,
+                "watch": watch,
             },
             prog="midstride",
             description="Reinforcement learning for machines that think while they move.",

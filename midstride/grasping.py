@@ -195,6 +195,11 @@ class GraspVectorEnv(ManyEnvs):
         """The name of every column of the state."""
         return self.layout.columns
 
+    @property
+    def steps_taken(self) -> NDArray[np.int64]:
+        """Steps of the episodes under way."""
+        return self._steps.copy()
+
     def next_latency_ticks(self) -> NDArray[np.int64]:
         """The latencies of the coming step: for scripted policies, which know everything."""
         step = np.minimum(self._steps, self.max_steps - 1)
@@ -509,8 +514,10 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _counts(objects: int | tuple[int, int]) -> tuple[int, int]:
-    fewest, most = (objects, objects) if isinstance(objects, (int, np.integer)) else objects
-    return int(fewest), int(most)
+    pair = (objects, objects) if isinstance(objects, (int, np.integer)) else tuple(objects)
+    if len(pair) != 2 or not all(isinstance(count, (int, np.integer)) for count in pair):
+        raise ValueError(f"objects must be a number, or two: fewest and most; got {objects!r}")
+    return int(pair[0]), int(pair[1])
 
 
 def _timing(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -16,10 +18,11 @@ from midstride.make import make_envs
 from midstride.parallel import Job, progress_bars, status, train_all
 from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
-from midstride.report.video import film, save_video, side_by_side, titled
+from midstride.report.video import film, save_image, save_video, side_by_side, titled
 from midstride.runs import read_config
 from midstride.timing import parse_latency
 from midstride.train import Progress, check_target, train
+from midstride.vector import available_cores
 
 VIDEO_SEED = 2_000_000
 
@@ -162,3 +165,46 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
         films.append(titled(frames, f"{job.name}: {result['mean_return']:.0f}"))
     save_video(output / "video.mp4", side_by_side(films), fps)
     console.print(f"Saved: [bold]{output}[/bold]/curves.png, video.mp4")
+
+
+# --- Watching ------------------------------------------------------------------------------------
+
+
+def watch_grasp(
+    options: dict[str, Any], policy: str, noise: float, episodes: int, seed: int, output: Path,
+    console: Console,
+) -> None:  # fmt: skip
+    """Film episodes of grasping: a video of all, a contact sheet of the first."""
+    from midstride.grasping import GraspVectorEnv
+    from midstride.report import grasp_film
+    from midstride.tasks.grasp import actions, scripted
+
+    env = GraspVectorEnv(1, autoreset_mode="Disabled", scenes=64, **options)
+    rng = np.random.default_rng(seed)
+
+    def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:
+        if policy == "scripted":
+            return scripted.privileged(env.world, env.next_latency_ticks(), noise, rng)
+        if policy == "blind":
+            return scripted.blind(env.world, env.steps_taken, rng)
+        drawn = rng.uniform(actions.LOW, actions.HIGH, (1, actions.SIZE))
+        drawn[:, actions.TERMINATE] = 0
+        return drawn
+
+    table = Table("episode", "grasped", "seconds", "decisions")
+    films = []
+    name = f"grasp-{policy}-{env.mode}"
+    with progress_bars(console) as bars:
+        bar = bars.add_task("filming", total=episodes, status="")
+        for k in range(episodes):
+            episode = grasp_film.play(env, choose, seed + k)
+            pictures = grasp_film.pictures(episode, env, available_cores())
+            films.append(grasp_film.film(episode, pictures))
+            if k == 0:
+                save_image(output / f"{name}.png", grasp_film.contact_sheet(episode, pictures))
+            grasped = "yes" if episode.success else "no"
+            table.add_row(str(k), grasped, f"{episode.end_s:.1f}", str(len(episode.views)))
+            bars.update(bar, completed=k + 1)
+    save_video(output / f"{name}.mp4", np.concatenate(films), grasp_film.FPS)
+    console.print(table)
+    console.print(f"Saved: [bold]{output / name}[/bold].mp4, .png")

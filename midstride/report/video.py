@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from midstride.config import Config
+from midstride.files import write_whole
 from midstride.loop import interact
 from midstride.make import make_envs
 from midstride.policies import Policy
@@ -48,6 +49,10 @@ def side_by_side(films: list[Frames]) -> Frames:
     """Films next to each other, cut to the shortest."""
     length = min(len(film) for film in films)
     return np.concatenate([film[:length] for film in films], axis=2)
+
+
+def save_image(path: Path, image: NDArray[np.uint8]) -> None:
+    write_whole(path, imageio.v3.imwrite("<bytes>", image, extension=".png"))
 
 
 def save_video(path: Path, frames: Frames, fps: float) -> None:

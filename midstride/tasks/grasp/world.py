@@ -97,6 +97,8 @@ class World:
         self.goal = np.zeros((n, 4))
         self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
         self.half_extents = np.zeros((n, slots, 3))  # of each object
+        # Called at every turn of the controller, with the ticks since the capture: for films.
+        self.each_turn: Callable[[int], None] = lambda now: None
 
     # --- What can be measured
 
@@ -231,6 +233,7 @@ class World:
             if not running.any():
                 break
             if now % CONTROL_TICKS == 0:
+                self.each_turn(now)
                 fingers = self.qpos[:, self.places.fingers].copy()
                 ticks = np.where(running, np.minimum(CONTROL_TICKS, end - now), 0)
                 trail.append((ticks, self.qpos[:, self.places.arm].copy()))

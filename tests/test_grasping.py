@@ -1,0 +1,534 @@
+"""The grasping environments: what is observed and paid, when an episode ends, how time passes."""
+
+import pickle
+import resource
+
+import gymnasium
+import imageio
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from midstride import Fixed, PerEpisode, PerStep
+from midstride.camera import Camera, Look
+from midstride.cli import main
+from midstride.grasping import GraspVectorEnv
+from midstride.report import grasp_film
+from midstride.tasks.grasp import actions, kinematics, scripted
+from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
+from midstride.tasks.grasp.world import CONTROL_TICKS, SCALE, World
+
+SMALL = {"scenes": 16, "image_size": 16}
+ALL = ("previous_action", "selection_time", "vector_to_go")
+STILL = np.zeros(7)
+
+
+def make(n=2, **options):
+    return GraspVectorEnv(n, **{**SMALL, **options})
+
+
+def random_actions(rng, n):
+    """Anything but terminate."""
+    return np.concatenate(
+        [rng.uniform(-1, 1, (n, 4)), rng.uniform(0, 1, (n, 2)), np.zeros((n, 1))], axis=1
+    )
+
+
+def play(env, steps=40, noise=0.0, seed=0):
+    """Measures of the episodes that the scripted policy finishes."""
+    env.reset(seed=seed)
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(steps):
+        action = scripted.privileged(env.world, env.next_latency_ticks(), noise, rng)
+        _, _, terminated, truncated, info = env.step(action)
+        names = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
+        found += [
+            {name: float(info[name][i]) for name in names}
+            for i in np.flatnonzero(terminated | truncated)
+        ]
+    return {name: np.array([episode[name] for episode in found]) for name in found[0]}
+
+
+# --- Gymnasium
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mode": "blocking", "knowledge": ALL},
+        {"observation": "state", "objects": (1, 5)},
+        {"depth": True, "camera_jitter": 0.05, "light_jitter": 0.3, "colour_jitter": 0.2},
+    ],
+)
+def test_gymnasium_accepts_it(options):
+    env = gymnasium.make("midstride/Grasp-v0", **SMALL, **options)
+    check_env(env.unwrapped, skip_render_check=True)
+
+
+def test_one_environment_gives_what_the_first_of_many_gives():
+    one = gymnasium.make("midstride/Grasp-v0", knowledge=ALL, **SMALL)
+    many = gymnasium.make_vec("midstride/Grasp-v0", num_envs=2, knowledge=ALL, **SMALL)
+    (a, _), (b, _) = one.reset(seed=3), many.reset(seed=3)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        assert (a["image"] == b["image"][0]).all()
+        assert (a["state"] == b["state"][0]).all()
+        action = random_actions(rng, 2).astype(np.float32)
+        a, _, _, _, info = one.step(action[0])
+        b, _, _, _, infos = many.step(action)
+        assert (info["vector_to_go"] == infos["vector_to_go"][0]).all()
+        assert "success" not in info
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "blocking"])
+def test_a_seed_repeats_to_the_last_pixel_whatever_the_threads(mode):
+    def record(seed, threads):
+        env = make(3, mode=mode, threads=threads, colour_jitter=0.2, camera_jitter=0.02)
+        observation, _ = env.reset(seed=seed)
+        rng, seen = np.random.default_rng(0), []
+        for _ in range(6):
+            action = random_actions(rng, 3)
+            action[:, actions.TERMINATE] = rng.random(3) < 0.2
+            seen.append(observation)
+            observation, *_ = env.step(action)
+        return seen
+
+    a, b, c = record(1, 1), record(1, 2), record(2, 1)
+    for x, y in zip(a, b, strict=True):
+        assert (x["image"] == y["image"]).all()
+        assert (x["state"] == y["state"]).all()
+    assert (a[0]["image"] != c[0]["image"]).any()
+
+
+def test_a_pickled_environment_starts_afresh_with_its_options():
+    env = make(2, objects=2, object_set="household", step_penalty=0.05)
+    again = pickle.loads(pickle.dumps(env))
+    assert again.step_penalty == 0.05
+    assert (env.reset(seed=0)[0]["image"] == again.reset(seed=0)[0]["image"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objects": 0}, "a bin holds 1 to 5 objects, got 0"),
+        ({"objects": 6}, "a bin holds 1 to 5 objects, got 6"),
+        ({"objects": (3, 2)}, "a bin holds 1 to 5 objects, got 3 to 2"),
+        ({"objects": "many"}, "objects must be a number, or two: fewest and most; got 'many'"),
+        ({"image_size": 0}, "image_size must be a whole number of at least 1, got 0"),
+        ({"latency": 0.4}, "a latency of 400 ms is longer than the period of 300 ms"),
+        ({"latency": 0.033}, "latency of 33 ms .* 32 ms and 36 ms"),
+        ({"object_set": "toys"}, "unknown object set 'toys': choose from train"),
+        ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
+        ({"mode": "blocking", "period": 0.3}, "in blocking mode an action takes the time it takes"),
+        ({"observation": "sound"}, "observation must be one of image, state"),
+        ({"knowledge": ("weather",)}, "unknown knowledge 'weather'"),
+        ({"colour_jitter": -1}, "colour_jitter must be from 0 to 1"),
+        ({"observation": "state", "depth": True}, "depth is an image"),
+        ({"max_steps": 0}, "max_steps must be a whole number of at least 1"),
+        ({"scenes": 0}, "scenes must be a whole number of at least 1"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
+        ({"render_mode": "human"}, "render_mode must be None or 'rgb_array'"),
+    ],
+)
+def test_impossible_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
+
+
+def test_impossible_actions_are_named():
+    env = make()
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(np.zeros((2, 7)))
+    env.reset(seed=0)
+    for bad in (np.zeros((2, 6)), np.full((2, 7), np.nan)):
+        with pytest.raises(ValueError, match=r"actions must be 2 x 7 numbers \(x, y, z, yaw"):
+            env.step(bad)
+    with pytest.raises(ValueError, match="num_envs is for many"):
+        gymnasium.make("midstride/Grasp-v0", num_envs=3)
+
+
+# --- What is observed
+
+
+def test_nothing_is_in_flight_at_reset():
+    env = make(4, knowledge=ALL, observation="state")
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        action = random_actions(rng, 4)
+        action[:2, actions.TERMINATE] = 1
+        observation, *_ = env.step(action)
+    for name in ALL:
+        columns = observation[:, env.layout.slices[name]]
+        assert columns[:2] == pytest.approx(0, abs=1e-6), name  # these have just begun anew
+        assert (np.abs(columns[2:]).max(axis=1) > 0.05).all(), name
+
+
+def test_vector_to_go_is_the_goal_minus_what_mujoco_measures():
+    """The goal by hand: the pose at the switch plus the commanded displacement."""
+    env = make(1, latency=0.0, period=0.2, knowledge=("vector_to_go",), observation="state")
+    env.reset(seed=0)
+    model = env.world.model
+    data, hand = mujoco.MjData(model), model.body("hand").id
+
+    def measured():
+        data.qpos[:] = env.world.qpos[0]
+        mujoco.mj_kinematics(model, data)
+        matrix = data.xmat[hand].reshape(3, 3)
+        yaw = np.arctan2(matrix[1, 0], matrix[0, 0])
+        return np.array([*(data.xpos[hand] + FINGERTIP_M * matrix[:, 2]), yaw])
+
+    for action in ([0.3, -0.2, 0.1, 0.5, 1, 0, 0], [-0.5, 0.4, -0.3, -0.9, 0, 1, 0]):
+        goal = measured() + np.array(action[:4]) * SCALE
+        observation, *_, info = env.step(np.array([action]))
+        opening = env.world.qpos[0, 7:9].sum() / (2 * FINGER_OPEN_M)
+        wanted_opening = 0.0 if action[4] else 1.0
+        expected = [*((goal - measured()) / SCALE), wanted_opening - opening]
+        assert info["vector_to_go"][0] == pytest.approx(expected, abs=1e-6)
+        assert observation[0, env.layout.slices["vector_to_go"]] == pytest.approx(
+            expected, abs=1e-5
+        )
+
+
+def test_knowledge_is_logged_whether_used_or_not():
+    env = make(2, latency=PerStep((0.0, 0.1, 0.2)))
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        action = random_actions(rng, 2)
+        *_, info = env.step(action)
+        assert info["previous_action"] == pytest.approx(action, abs=1e-6)
+        assert info["selection_time"] == pytest.approx(info["latency_s"] / 0.2)
+
+
+def test_state_columns_are_the_objects_nearest_first():
+    env = make(3, observation="state", objects=(2, 4))
+    observation, _ = env.reset(seed=0)
+    pose, objects = env.world.pose(), env.world.objects()
+    for i in range(3):
+        there = objects[i, :, 0] < 1.5
+        offsets = (objects[i, there, :3] - pose[i, :3]) / 0.1
+        offsets = offsets[np.linalg.norm(offsets[:, :2], axis=1).argsort()]
+        columns = dict(zip(env.columns, observation[i], strict=True))
+        for k in range(4):
+            found = [columns[f"object{k}:{name}"] for name in ("there", "dx", "dy", "dz")]
+            expected = [1, *offsets[k]] if k < len(offsets) else [0, 0, 0, 0]
+            assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_depth_is_where_things_are():
+    """The pixels of the floor, put back into the world, lie on the floor."""
+    env = make(1, image_size=32, depth=True)
+    observation, _ = env.reset(seed=0)
+    camera = Camera(VIEWPOINT, 32, 32, samples=1)
+    depth = observation["depth"][0]
+    rays = camera._rays / camera._rays[:, 2:]
+    points = VIEWPOINT.position + (rays * depth.reshape(-1, 1)) @ camera._axes
+    corner = points[31 * 32]  # bottom left: beside the bin
+    assert corner[2] == pytest.approx(0, abs=1e-5)
+    assert (points[:, 2] > -1e-5).all()
+    assert (points[:, 2] > 0.05).any()  # the hand
+
+
+def test_cameras_lights_and_colours_can_differ_by_episode():
+    plain = make(4).reset(seed=0)[0]["image"]
+    for option in ("camera_jitter", "light_jitter", "colour_jitter"):
+        env = make(4, **{option: 0.1})
+        image = env.reset(seed=0)[0]["image"]
+        assert (make(4, **{option: 0.1}).reset(seed=0)[0]["image"] == image).all()
+        if option != "camera_jitter":  # the same things in the same places
+            assert np.abs(image.astype(int) - plain).mean() < 30
+        assert (image != plain).any(axis=(1, 2, 3)).all(), option
+
+
+def test_what_the_camera_leaves_out_is_never_in_its_view():
+    env = make(8, image_size=32)
+    env.reset(seed=0)
+    everything = Camera(VIEWPOINT, 32, 32, samples=1)
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        observation, *_ = env.step(random_actions(rng, 8))
+        look = Look(colours=env.world.fields["geom_rgba"])
+        assert (observation["image"] == everything.of_batch(env.world.batch, None, look)).all()
+
+
+def test_rendering_shows_the_arm():
+    env = gymnasium.make("midstride/Grasp-v0", render_mode="rgb_array", **SMALL)
+    env.reset(seed=0)
+    image = env.render()
+    assert image.shape == (240, 320, 3)
+    white = (image.min(axis=2) > 170) & (np.ptp(image.astype(int), axis=2) < 12)
+    assert 0.01 < white.mean() < 0.2  # the arm; the sky is bluish
+
+
+# --- Rewards and ends
+
+
+def test_terminate_ends_the_episode_at_the_switch():
+    env = make(2, latency=0.1, step_penalty=0.05)
+    env.reset(seed=0)
+    action = np.stack([STILL, STILL])
+    action[0, actions.TERMINATE] = 1
+    _, reward, terminated, truncated, info = env.step(action)
+    assert terminated.tolist() == [True, False]
+    assert not truncated.any()
+    assert info["period_s"].tolist() == pytest.approx([0.1, 0.3])
+    assert reward == pytest.approx([-0.05, -0.05])
+    assert info["_success"].tolist() == [True, False]
+    assert not info["success"][0]
+    assert info["duration_s"][0] == pytest.approx(0.1)
+    assert info["policy_duration_s"][0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "blocking"])
+def test_a_lifted_object_pays_when_the_episode_ends(mode):
+    env = make(4, mode=mode, step_penalty=0.01)
+    env.reset(seed=0)
+    total = np.zeros(4)
+    for step in range(1, 20):
+        action = scripted.privileged(env.world, env.next_latency_ticks())
+        _, reward, terminated, truncated, info = env.step(action)
+        parts = info["reward_before_switch"] + info["reward_after_switch"]
+        assert parts == pytest.approx(reward)
+        total += reward
+        for i in np.flatnonzero(terminated):
+            assert info["success"][i]
+            assert reward[i] == pytest.approx(1 - 0.01)
+            assert info["reward_before_switch"][i] == pytest.approx(1 - 0.01)
+            assert total[i] == pytest.approx(1 - 0.01 * step)
+        assert not truncated.any()
+        if terminated.any():
+            return
+    pytest.fail("nothing was grasped")
+
+
+def test_episodes_can_end_by_themselves_on_success():
+    env = make(4, end_on_success=True)
+    env.reset(seed=0)
+    for _ in range(20):
+        action = scripted.privileged(env.world, env.next_latency_ticks())
+        action[:, actions.TERMINATE] = 0
+        _, reward, terminated, _, info = env.step(action)
+        if terminated.any():
+            assert reward[terminated].tolist() == info["reward_after_switch"][terminated].tolist()
+            assert (reward[terminated] == 1).all()
+            return
+    pytest.fail("nothing was grasped")
+
+
+def test_the_step_limit_cuts_off_a_failure():
+    env = make(2, max_steps=3)
+    env.reset(seed=0)
+    for step in range(3):
+        _, reward, terminated, truncated, info = env.step(np.stack([STILL, STILL]))
+        assert not terminated.any()
+        assert truncated.tolist() == [step == 2] * 2
+        assert (reward == 0).all()
+    assert info["final_obs"][0]["image"].shape == (16, 16, 3)
+    assert info["final_info"]["duration_s"] == pytest.approx([0.9, 0.9])
+    assert info["completion"].tolist() == [0, 0]  # nothing was asked for
+
+
+def test_autoreset_as_gymnasium_has_it():
+    env = make(2, autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=0)
+    action = np.stack([STILL, STILL])
+    action[0, actions.TERMINATE] = 1
+    env.step(action)
+    with pytest.raises(RuntimeError, match="an episode is over"):
+        env.step(action)
+    other = env.world.qpos[1].copy()
+    env.reset(options={"reset_mask": np.array([True, False])})
+    assert (env.world.qpos[1] == other).all()
+    action[0, actions.TERMINATE] = 0
+    env.step(action)
+
+    env = make(2, autoreset_mode=AutoresetMode.NEXT_STEP)
+    env.reset(seed=0)
+    action[0, actions.TERMINATE] = 1
+    env.step(action)
+    _, reward, terminated, _, info = env.step(action)  # the action is not looked at
+    assert not terminated.any()
+    assert reward[0] == 0
+    assert info["_latency_s"].tolist() == [False, True]
+
+
+# --- Time
+
+
+@pytest.mark.parametrize(
+    "latency",
+    [Fixed(0.1), Fixed(0.032), PerEpisode((0.0, 0.052, 0.2)), PerStep((0.0, 0.012, 0.148, 0.3))],
+)
+def test_time_passes_as_by_hand(latency):
+    """An oracle that walks every tick; latencies need not be whole turns of the controller."""
+    n, period = 3, 75
+    env = make(n, latency=latency, knowledge=("vector_to_go",), observation="state", max_steps=5)
+    env.reset(seed=1)
+    twin = World(n, env.world.designs, env.world.slots, threads=1)
+    rng, used = np.random.default_rng(0), []
+
+    for name, rows in env.world.fields.items():  # the same objects, field by field
+        twin.fields[name][:] = rows
+    twin.batch.state[:] = env.world.batch.state
+    twin.commanded_joints[:] = env.world.commanded_joints
+    twin.hold(np.arange(n))
+    for _ in range(4):
+        action = random_actions(rng, n)
+        observation, *_, info = env.step(action)
+        ticks = np.rint(info["latency_s"] / TICK_S).astype(int)
+        assert set(np.unique(info["latency_s"])) <= set(latency.values_s)
+        used.append(ticks)
+        displacement, grip, _ = actions.decode(action)
+        for now in range(period + 1):
+            switching = ticks == now
+            if switching.any():
+                twin.switch(switching, displacement, grip)
+            if now < period:
+                if now % CONTROL_TICKS == 0:
+                    twin.control(np.ones(n, bool), np.full(n, CONTROL_TICKS))
+                twin.physics(np.ones(n, bool), 1)
+        assert env.world.reference == pytest.approx(twin.reference, abs=1e-12)
+        assert info["vector_to_go"] == pytest.approx(twin.vector_to_go(), abs=1e-9)
+        assert observation[:, env.layout.slices["vector_to_go"]] == pytest.approx(
+            twin.vector_to_go(), abs=1e-6
+        )
+    if isinstance(latency, PerEpisode):
+        assert (np.ptp(used, axis=0) == 0).all()
+    if isinstance(latency, PerStep):
+        assert (np.ptp(used, axis=0) > 0).any()
+
+
+def test_what_is_observed_at_the_switch():
+    env = make(2, latency=0.1, knowledge=ALL, observe_switch=True)
+    still = make(2, latency=0.0, period=0.1, knowledge=ALL)
+    env.reset(seed=0), still.reset(seed=0)
+    rng = np.random.default_rng(0)
+    first = random_actions(rng, 2)
+    observation, *_, info = env.step(first)
+    switch = info["observation_at_switch"]
+    # Nothing was in flight before the first switch: 0.1 s of holding still.
+    expected, *_ = still.step(np.zeros((2, 7)))
+    assert (switch["image"] == expected["image"]).all()
+    columns = env.layout.slices
+    assert switch["state"][:, columns["previous_action"]] == pytest.approx(first, abs=1e-6)
+    assert switch["state"][:, columns["selection_time"]] == pytest.approx(1)
+    asked = switch["state"][:, columns["vector_to_go"]][:, :4]
+    assert asked == pytest.approx(first[:, :4], abs=1e-3)  # nothing of it is done
+    assert (observation["image"] != switch["image"]).any()
+
+
+def test_blocking_charges_the_time_to_think():
+    fast, slow = make(4, mode="blocking", latency=0.0), make(4, mode="blocking", latency=0.2)
+    quick, lasting = play(fast, 30), play(slow, 30)
+    assert (quick["success"] == 1).all()
+    assert (lasting["success"] == 1).all()
+    assert lasting["duration_s"].mean() > quick["duration_s"].mean() + 1.0
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "blocking"])
+def test_measures_of_the_scripted_policy(mode):
+    found = play(make(8, mode=mode, observation="state"), 30)
+    assert found["success"].mean() >= 0.95
+    assert found["duration_s"] - found["policy_duration_s"] == pytest.approx(0.1)
+    low, high = {"blocking": (0.9, 1.0), "concurrent": (0.35, 0.65)}[mode]
+    assert low <= found["completion"].mean() <= high
+    assert ((found["jerk"] > 1) & (found["jerk"] < 200)).all()
+
+
+def test_jerk_of_a_known_motion():
+    """Places that are a cubic in time have a constant third derivative."""
+    from midstride.grasping import _Measures
+    from midstride.tasks.grasp.world import Decision
+
+    measures = _Measures(1)
+    times = np.arange(15) * 0.02
+    # Joints whose fingertip moves as wanted: found by inverse kinematics.
+    wanted = np.tile([0.5, 0.0, 0.1, 0.0], (15, 1))
+    wanted[:, 0] += 2.0 * times**3  # 12 m/s^3
+    joints = kinematics.joints_at(wanted)
+    for _ in range(5):
+        joints = kinematics.track(joints, wanted, np.full(15, 0.05))
+    trail = [(np.array([5]), row[None]) for row in joints]
+    one = np.ones(1, int)
+    decision = Decision(0 * one, 75 * one, np.zeros((1, 4)), np.zeros((1, 4)), trail)
+    measures.add(decision, np.zeros((1, 4)), np.ones(1, bool))
+    assert measures.report(np.ones(1, bool))["jerk"] == pytest.approx(12, rel=0.02)
+
+
+def test_scripted_policies_can_fail_usefully():
+    """Data to learn from has successes and failures."""
+    noisy = play(make(16, observation="state"), 40, noise=0.15)
+    assert 0.2 < noisy["success"].mean() < 0.95
+    env = make(16, objects=5, observation="state")
+    env.reset(seed=0)
+    rng, ends = np.random.default_rng(0), []
+    step = np.zeros(16, int)
+    for _ in range(40):
+        _, _, terminated, truncated, info = env.step(scripted.blind(env.world, step, rng))
+        step += 1
+        done = terminated | truncated
+        ends += info["success"][done].tolist() if done.any() else []
+        step[done] = 0
+    assert 0.02 < np.mean(ends) < 0.7
+
+
+# --- Films
+
+
+def test_watching_leaves_a_film_and_a_picture(tmp_path, monkeypatch, capsys):
+    for name, size in (("_WIDTH", 120), ("_HEIGHT", 90)):
+        monkeypatch.setattr(grasp_film, name, size)
+    main(["watch", "grasp", "--episodes", "2", "--objects", "1", "--output", str(tmp_path)])
+    film = imageio.v3.imread(tmp_path / "grasp-scripted-concurrent.mp4")
+    assert film.shape[1:] == (90, 120 + 520, 3)
+    assert len(film) > 2 * 25  # two episodes of more than a second
+    assert (film[0] != film[20]).any()
+    assert imageio.v3.imread(tmp_path / "grasp-scripted-concurrent.png").shape == (270, 480, 3)
+    assert capsys.readouterr().out.count("yes") == 2
+    for bad, message in (
+        (["--objects", "9"], "a bin holds 1 to 5 objects, got 9"),
+        (["--episodes", "0"], "episodes must be at least 1"),
+        (["--latency", "1s"], "longer than the period"),
+        (["--noise", "2"], "noise must be from 0 to 1"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(["watch", "grasp", *bad])
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+# --- Long
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["concurrent", "blocking"])
+@pytest.mark.parametrize("object_set", ["train", "held_out", "household"])
+def test_the_privileged_policy_hardly_ever_fails(mode, object_set):
+    env = GraspVectorEnv(
+        64, mode=mode, observation="state", object_set=object_set, latency=0.1, scenes=512
+    )
+    found = play(env, 200)
+    assert len(found["success"]) >= 500
+    assert found["success"].mean() >= 0.97
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_random_steps_are_stable_and_memory_is_flat():
+    env = make(64, objects=5, image_size=8)
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for step in range(100_000 // 64):
+        action = random_actions(rng, 64)
+        action[:, actions.TERMINATE] = rng.random(64) < 0.03
+        env.step(action)
+        assert np.isfinite(env.world.qpos).all()
+        assert np.abs(env.world.qvel).max() < 100
+        if step == 300:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 20_000  # kB
