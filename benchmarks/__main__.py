@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, simulation, sweep, theory
+from benchmarks import dqn, grasp, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "theory": theory.run,
     "dqn": dqn.run,
     "sweep": sweep.run,
+    "grasp": grasp.run,
 }
 
 

@@ -6,8 +6,10 @@ the light. Planes are drawn as a checkerboard, misses as sky.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -20,6 +22,7 @@ Image = NDArray[np.uint8]
 
 LIGHT = np.array([0.25, -0.55, 0.8]) / np.linalg.norm([0.25, -0.55, 0.8])
 _AMBIENT = 0.45
+_MOST_BACKGROUNDS = 256
 FAR_M = 5.0  # depth of what is farther, or of nothing
 _SKY_LOW = np.array([0.86, 0.90, 0.95])
 _SKY_HIGH = np.array([0.45, 0.60, 0.80])
@@ -43,6 +46,60 @@ class Look:
                 for part in (self.colours, self.position, self.target, self.light)
             )
         )
+
+
+@dataclass(frozen=True)
+class _Hits:
+    """What rays hit, and how bright it is there; each (images, rays)."""
+
+    distance: NDArray[np.floating]
+    geom: NDArray[np.int32]  # -1: nothing
+    brightness: NDArray[np.float32]
+
+    def before(self, behind: _Hits) -> _Hits:
+        """These hits where they are nearer than others, and the others elsewhere."""
+        hidden = (behind.geom >= 0) & (behind.distance < self.distance)
+        hidden |= self.geom < 0
+        return _Hits(
+            np.where(hidden, behind.distance, self.distance),
+            np.where(hidden, behind.geom, self.geom),
+            np.where(hidden, behind.brightness, self.brightness),
+        )
+
+    @classmethod
+    def stack(cls, hits: list[_Hits]) -> _Hits:
+        return cls(
+            np.concatenate([one.distance for one in hits]),
+            np.concatenate([one.geom for one in hits]),
+            np.concatenate([one.brightness for one in hits]),
+        )
+
+
+def _lit(
+    model: mujoco.MjModel,
+    found: tuple[NDArray[Any], ...],
+    light: NDArray[np.floating],
+    position: NDArray[np.floating],
+    directions: NDArray[np.floating],
+) -> _Hits:
+    """What rays found (distance, geom, normal), with the light on it.
+
+    Planes are a checkerboard.
+    """
+    distance, geom, normal = found
+    if light.ndim == 1:
+        facing = (normal.reshape(-1, 3) @ light).reshape(geom.shape)
+    else:
+        facing = np.einsum("nrk,nk->nr", normal, light)
+    brightness = (_AMBIENT + (1 - _AMBIENT) * np.abs(facing)).astype(np.float32)
+    plane = np.append(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE, False)  # the last: a miss
+    image, ray = np.nonzero(plane[geom])
+    if len(image):
+        origin, along = (np.broadcast_to(x, (*geom.shape, 3)) for x in (position, directions))
+        points = origin[image, ray, :2] + along[image, ray, :2] * distance[image, ray, None]
+        dark = np.floor(2 * points).sum(axis=1) % 2 == 1
+        brightness[image[dark], ray[dark]] *= 0.8
+    return _Hits(distance, geom, brightness)
 
 
 @dataclass(frozen=True)
@@ -91,7 +148,7 @@ class Camera:
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
     ) -> Image:
         """Images of simulations `ids` of a batch, or of all, (simulations, height, width, 3)."""
-        return self.with_depth(batch, ids, look)[0]
+        return self._of_batch(batch, ids, look)[0]
 
     def with_depth(
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
@@ -100,22 +157,29 @@ class Camera:
 
         look: of the same simulations as `ids`
         """
+        image, hits = self._of_batch(batch, ids, look)
+        depth = np.minimum(hits.distance * self._rays[:, 2], FAR_M)
+        depth = np.where(hits.geom < 0, FAR_M, depth).astype(np.float32)
+        return image, self._averaged(depth[..., None])[..., 0]
+
+    def _of_batch(
+        self, batch: Batch, ids: NDArray[np.integer] | None, look: Look | None
+    ) -> tuple[Image, _Hits]:
         look = look or Look()
+        light = LIGHT if look.light is None else look.light
+        moves = look.position is not None and look.target is not None
         position, directions = np.array(self.viewpoint.position, float), self._directions
         if look.position is not None and look.target is not None:
             position = look.position[:, None]
             directions = self._rays @ _axes(look.position, look.target)
-        distance, geom, normal = batch.ray(
-            position, directions, self._geom_groups, ids=ids, normal=True
+        found = batch.ray(
+            position, directions, self._geom_groups, flg_static=moves, ids=ids, normal=True
         )
-        colours = look.colours
-        if colours is None:
-            colours = _geom_colours(batch.model)[None]
-        light = LIGHT if look.light is None else look.light
-        points = (position, directions)
-        image = self._shade(batch.model, distance, geom, normal, colours, light, points)
-        depth = np.where(geom < 0, FAR_M, np.minimum(distance * self._rays[:, 2], FAR_M))
-        return image, self._averaged(depth.astype(np.float32)[..., None])[..., 0]
+        hits = _lit(batch.model, found, light, position, directions)
+        if not moves:  # then all that stands still was seen before
+            hits = hits.before(self._background(batch.model, light))
+        colours = _geom_colours(batch.model)[None] if look.colours is None else look.colours
+        return self._coloured(hits, colours, directions), hits
 
     def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
         """The image of one simulation, whose kinematics are current."""
@@ -124,13 +188,35 @@ class Camera:
         normal = np.zeros((rays, 3))
         position = np.array(self.viewpoint.position, float)
         mujoco.mj_multiRay(
-            model, data, position, self._directions.ravel(), None, 1, -1, geom, distance,
-            normal.ravel(), rays, mujoco.mjMAXVAL,
+            model, data, position, self._directions.ravel(), self._geom_groups, 1, -1, geom,
+            distance, normal.ravel(), rays, mujoco.mjMAXVAL,
         )  # fmt: skip
-        return self._shade(
-            model, distance[None], geom[None], normal[None], _geom_colours(model)[None], LIGHT,
-            (position, self._directions),
-        )[0]  # fmt: skip
+        found = (distance[None], geom[None], normal[None])
+        hits = _lit(model, found, LIGHT, position, self._directions)
+        return self._coloured(hits, _geom_colours(model)[None], self._directions)[0]
+
+    def _background(self, model: mujoco.MjModel, light: NDArray[np.floating]) -> _Hits:
+        """What rays hit if there were only things that cannot move, (1 or images, rays)."""
+        if light.ndim > 1:
+            return _Hits.stack([self._background(model, one) for one in light])
+        key = (id(model), light.tobytes())
+        if key not in self._backgrounds:
+            bare = copy.copy(model)
+            bare.geom_rgba[model.body_weldid[model.geom_bodyid] != 0, 3] = 0
+            bare.geom_matid[:] = -1  # a material would bring its own colour
+            position = np.array(self.viewpoint.position, float)
+            found = Batch(bare, 1, 1, persistent=True).ray(
+                position, self._directions, self._geom_groups, normal=True
+            )
+            hits = _lit(bare, found, light, position, self._directions)
+            if len(self._backgrounds) >= _MOST_BACKGROUNDS:
+                self._backgrounds.clear()
+            self._backgrounds[key] = (model, hits)
+        return self._backgrounds[key][1]
+
+    @cached_property
+    def _backgrounds(self) -> dict[tuple[int, bytes], tuple[mujoco.MjModel, _Hits]]:
+        return {}  # with the model, so that its id stays its own
 
     def project(self, point: NDArray[np.floating]) -> tuple[float, float]:
         """Column and row of a world point in the image, in pixels."""
@@ -138,35 +224,19 @@ class Camera:
         scale = self.height / (2 * self._half_height * depth)
         return self.width / 2 + x * scale, self.height / 2 - y * scale
 
-    def _shade(
-        self,
-        model: mujoco.MjModel,
-        distance: NDArray[np.floating],
-        geom: NDArray[np.int32],
-        normal: NDArray[np.floating],
-        colours: NDArray[np.floating],
-        light: NDArray[np.floating],
-        rays: tuple[NDArray[np.floating], NDArray[np.floating]],
+    def _coloured(
+        self, hits: _Hits, colours: NDArray[np.floating], directions: NDArray[np.floating]
     ) -> Image:
-        """Images from what rays hit, each (images, rays, ...)."""
-        n = len(geom)
-        table = np.ascontiguousarray(colours[..., :3], np.float32)
-        offset = (np.arange(n) * table.shape[1])[:, None] if len(table) > 1 else 0
+        geom = hits.geom
+        table = np.clip(colours[..., :3], 0, 1, dtype=np.float32)
+        offset = (np.arange(len(geom)) * table.shape[1])[:, None] if len(table) > 1 else 0
         rgb = np.take(table.reshape(-1, 3), geom + offset, axis=0)
-        brightness = np.abs(normal @ light[..., None])[..., 0]
-        brightness *= 1 - _AMBIENT
-        brightness += _AMBIENT
-        plane = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
-        image, ray = np.nonzero(plane[geom] & (geom >= 0))
-        origin, directions = (np.broadcast_to(part, (*geom.shape, 3)) for part in rays)
-        points = origin[image, ray, :2] + directions[image, ray, :2] * distance[image, ray, None]
-        dark = np.floor(2 * points).sum(axis=1) % 2 == 1
-        brightness[image[dark], ray[dark]] *= 0.8
-        rgb *= brightness[..., None].astype(np.float32)
+        rgb *= (255 * hits.brightness)[..., None]
         image, ray = np.nonzero(geom < 0)
-        height = np.clip(directions[image, ray, 2:], 0, 1)
-        rgb[image, ray] = _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height
-        return np.clip(self._averaged(rgb) * 255, 0, 255).astype(np.uint8)
+        if len(image):
+            height = np.broadcast_to(directions, (*geom.shape, 3))[image, ray, 2:]
+            rgb[image, ray] = 255 * (_SKY_LOW + (_SKY_HIGH - _SKY_LOW) * np.clip(height, 0, 1))
+        return self._averaged(rgb).astype(np.uint8)
 
     def _averaged(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values of rays (images, rays, channels) as means over pixels (images, h, w, channels)."""

@@ -329,8 +329,10 @@ class GraspVectorEnv(ManyEnvs):
         return self._dict(*self._photograph(ids), state) if self._is_image else state
 
     def _photograph(self, ids: NDArray[np.integer]) -> tuple[Image, NDArray[np.float32] | None]:
-        image, depth = self._camera.with_depth(self.world.batch, ids, self._look.of(ids))
-        return image, (None if self._depth is None else depth)
+        batch, look = self.world.batch, self._look.of(ids)
+        if self._depth is None:
+            return self._camera.of_batch(batch, ids, look), None
+        return self._camera.with_depth(batch, ids, look)
 
     def _dict(self, image: Image, depth: Any, state: NDArray[np.float32]) -> dict[str, Any]:
         parts = {"image": image, "state": state}

@@ -104,6 +104,24 @@ def test_a_seed_repeats_to_the_last_pixel_whatever_the_threads(mode):
     assert (a[0]["image"] != c[0]["image"]).any()
 
 
+def test_an_episode_does_not_depend_on_the_ones_before():
+    env = make(2)
+
+    def record():
+        observation, _ = env.reset(seed=5)
+        rng, seen = np.random.default_rng(0), []
+        for _ in range(8):
+            seen.append(observation["image"])
+            observation, *_ = env.step(random_actions(rng, 2))
+        return np.array(seen)
+
+    first = record()
+    env.reset(seed=9)
+    for _ in range(10):  # other objects are moved, others fall asleep
+        env.step(scripted.privileged(env.world, env.next_latency_ticks()))
+    assert (record() == first).all()
+
+
 def test_a_pickled_environment_starts_afresh_with_its_options():
     env = make(2, objects=2, object_set="household", step_penalty=0.05)
     again = pickle.loads(pickle.dumps(env))
@@ -254,6 +272,25 @@ def test_what_the_camera_leaves_out_is_never_in_its_view():
         observation, *_ = env.step(random_actions(rng, 8))
         look = Look(colours=env.world.fields["geom_rgba"])
         assert (observation["image"] == everything.of_batch(env.world.batch, None, look)).all()
+
+
+def test_rays_hit_what_mujoco_says_they_hit():
+    """The background is cast once and kept; ray by ray, against all geoms, must agree."""
+    env = make(2, image_size=24)
+    env.reset(seed=0)
+    for _ in range(6):
+        env.step(scripted.privileged(env.world, env.next_latency_ticks()))
+    _, hits = env._camera._of_batch(env.world.batch, None, env._look)
+    position = np.array(VIEWPOINT.position)
+    for i in range(2):
+        model, data = env.world.batch.get_model(i), mujoco.MjData(env.world.model)
+        data.qpos[:] = env.world.qpos[i]
+        mujoco.mj_kinematics(model, data)
+        for k, direction in enumerate(env._camera._directions):
+            geom = np.zeros(1, np.int32)
+            distance = mujoco.mj_ray(model, data, position, direction, None, 1, -1, geom)
+            assert geom[0] == hits.geom[i, k]
+            assert distance == pytest.approx(hits.distance[i, k], abs=1e-9)
 
 
 def test_rendering_shows_the_arm():
@@ -481,7 +518,7 @@ def test_scripted_policies_can_fail_usefully():
 
 
 def test_watching_leaves_a_film_and_a_picture(tmp_path, monkeypatch, capsys):
-    for name, size in (("_WIDTH", 120), ("_HEIGHT", 90)):
+    for name, size in (("_WIDTH", 120), ("_HEIGHT", 90), ("_INSET", 32)):
         monkeypatch.setattr(grasp_film, name, size)
     main(["watch", "grasp", "--episodes", "2", "--objects", "1", "--output", str(tmp_path)])
     film = imageio.v3.imread(tmp_path / "grasp-scripted-concurrent.mp4")

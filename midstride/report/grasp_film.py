@@ -22,7 +22,7 @@ Choose = Callable[[Any, GraspVectorEnv], NDArray[np.floating]]
 
 _FRAME_TICKS = 10
 FPS = 1 / (_FRAME_TICKS * TICK_S)
-_WIDTH, _HEIGHT, _INSET = 400, 300, 112
+_WIDTH, _HEIGHT, _INSET = 400, 300, 128
 _TIMELINE_WIDTH = 520
 _THINK, _COLOURS = "#f28e2b", ("#4e79a7", "#86b0d6")
 _RENDER_AT_ONCE = 8
@@ -104,10 +104,9 @@ def pictures(episode: Episode, env: GraspVectorEnv, threads: int) -> NDArray[np.
         frames += list(camera.of_batch(world.batch, ids, look.of(ids)))
     for frame, seen in zip(frames, episode.policy_sees, strict=True):
         view = episode.views[seen]
-        size = max(1, round(_INSET / len(view))) * len(view)
-        index = np.arange(size) * len(view) // size
-        frame[: size + 4, : size + 4] = 255
-        frame[2 : size + 2, 2 : size + 2] = view[index][:, index]
+        index = np.arange(_INSET) * len(view) // _INSET
+        frame[: _INSET + 4, : _INSET + 4] = 255
+        frame[2 : _INSET + 2, 2 : _INSET + 2] = view[index][:, index]
     return np.stack(frames)
 
 

@@ -94,6 +94,8 @@ def build(designs: tuple[Design, ...]) -> mujoco.MjModel:
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
     option.impratio = 10
+    # What lies still costs nothing until it is touched.
+    option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
     # Sizes differ between simulations; bounding volumes of one would be wrong for another.
     option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
     _add_surroundings(spec.worldbody)
@@ -122,6 +124,7 @@ def places(model: mujoco.MjModel) -> Places:
 
 
 def _add_surroundings(world: mujoco.MjsBody) -> None:
+    world.add_light(name="lamp", pos=[0.8, -0.9, 1.6], dir=[-0.3, 0.9, -1.5])  # for OpenGL
     world.add_geom(
         name="floor",
         type=mujoco.mjtGeom.mjGEOM_PLANE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,6 +54,7 @@ class Scenes:
 
         hands: scenes that the hands are taken from, where they are others.
         """
+        world.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)  # who sleeps is forgotten
         world.place_objects(ids, self.objects[which])
         world.batch.state[ids] = self.state[which]
         world.commanded_joints[ids] = self.joints[which if hands is None else hands]

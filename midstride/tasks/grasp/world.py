@@ -85,7 +85,7 @@ class World:
         self.rows = _design_rows(designs)
         self.model = build(designs[:1] * slots)
         self.places = places(self.model)
-        self.batch = Batch(self.model, n, threads)
+        self.batch = Batch(self.model, n, threads, persistent=True)  # for sleep
         self.qpos = self.batch.bind("qpos")
         self.qvel = self.batch.bind("qvel")
         self.ctrl = self.batch.bind("ctrl")
@@ -96,6 +96,7 @@ class World:
         self.velocity = np.zeros((n, 4))  # of the reference
         self.goal = np.zeros((n, 4))
         self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
+        self._extents = np.stack([design.half_extents for design in designs])
         self.half_extents = np.zeros((n, slots, 3))  # of each object
         # Called at every turn of the controller, with the ticks since the capture: for films.
         self.each_turn: Callable[[int], None] = lambda now: None
@@ -137,7 +138,7 @@ class World:
         Where there is none, something weightless and untouchable is parked far away.
         """
         at = self.places
-        self.half_extents[ids] = np.stack([d.half_extents for d in self.designs])[chosen]
+        self.half_extents[ids] = self._extents[chosen]
         index = {"body": at.object_bodies, "geom": at.object_geoms, "dof": at.object_dofs}
         for name, rows in self.rows.items():
             where = index[name.partition("_")[0]]
