@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 import midstride  # noqa: F401  (registers the environments)
+from midstride.cli import main as midstride_command
+from midstride.grasping import GraspVectorEnv
 
 IMAGES = Path(__file__).parent / "images"
 OLD, NEW, NEXT, THINK = "#d9822b", "#2b7bba", "#4a9c6d", "#b8bcc4"
@@ -75,9 +77,28 @@ def tasks() -> Figure:
     return figure
 
 
+def grasp_objects() -> Figure:
+    """Bins of every set of objects, as the camera sees them, and small as the policy does."""
+    figure = Figure(figsize=(10, 3.7), layout="constrained")
+    rows = figure.subplots(2, 6)
+    for column, (name, size) in enumerate(
+        [(name, size) for name in ("train", "held_out", "household") for size in (240, 64)]
+    ):
+        env = GraspVectorEnv(2, objects=5, object_set=name, image_size=size, scenes=8)
+        observation, _ = env.reset(seed=7)
+        for axes, image in zip(rows[:, column], observation["image"], strict=True):
+            axes.imshow(image)
+            axes.axis("off")
+        rows[0, column].set_title(f"{name}, {size}x{size}", fontsize=9)
+    return figure
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
-    for draw in (timeline, tasks):
+    for mode in ("concurrent", "blocking"):
+        midstride_command(["watch", "grasp", "--mode", mode, "--output", str(IMAGES)])
+        (IMAGES / f"grasp-scripted-{mode}.mp4").unlink()
+    for draw in (timeline, tasks, grasp_objects):
         draw().savefig(IMAGES / f"{draw.__name__}.png", dpi=130)
 
 

@@ -14,7 +14,7 @@ import midstride
 from midstride.config import Config
 from midstride.timing import format_s, parse_latency, parse_s
 
-Experiment = Literal["theory", "awareness", "latencies", "figure2a", "figure2b"]
+Experiment = Literal["theory", "awareness", "latencies", "figure2a", "figure2b", "scripted"]
 
 
 def train(
@@ -240,6 +240,7 @@ def reproduce(
     seeds: int = 3,
     steps: int = 100_000,
     trials: int = 32,
+    episodes: int = 500,
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     output: Path | None = None,
@@ -251,13 +252,15 @@ def reproduce(
         experiment: theory: which knowledge is necessary and sufficient, exactly (seconds);
             awareness: blocking control against 50 ms of latency with and without knowledge;
             latencies: one policy for latencies of 0 to 50 ms, drawn per episode;
-            figure2a, figure2b: the paper's sweeps of Cartpole and Pendulum (hours on a laptop)
+            figure2a, figure2b: the paper's sweeps of Cartpole and Pendulum (hours on a laptop);
+            scripted: grasping without learning, blocking and concurrent (minutes)
         task: of awareness and latencies
         agent: of awareness and latencies
         seeds: of awareness and latencies: trainings of each kind
         steps: of awareness and latencies: environment steps of each training
         trials: of figures: draws of hyperparameters, each trained in every arm
         engine: of figures: local, or ray (needs midstride[ray])
+        episodes: of scripted: how many of each kind
         address: of figures: the Ray cluster, HOST:PORT or auto (default: start one here)
         output: folder for table, plot and configuration (default: results/EXPERIMENT...)
         runs: folder for the trainings
@@ -279,6 +282,11 @@ def reproduce(
             runs / experiment,
             Console(),
         )
+        return
+    if experiment == "scripted":
+        if episodes < 1:
+            raise ValueError(f"episodes must be at least 1, got {episodes}")
+        experiments.scripted(episodes, output or Path("results") / "grasp-scripted", Console())
         return
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")

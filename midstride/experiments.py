@@ -16,7 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from midstride.config import Config
-from midstride.evaluate import evaluate
+from midstride.evaluate import evaluate, interval
 from midstride.files import write_provenance, write_whole
 from midstride.parallel import Job, train_all
 from midstride.policies import load
@@ -204,3 +204,68 @@ def figure(
     config = {"specification": spec.source, "draws": trials, "trials": len(rows)}
     write_provenance(output, config, seconds)  # of all trials, one after another
     console.print(f"Saved: [bold]{output}[/bold]")
+
+
+# --- Scripted: what grasping looks like without learning -----------------------------------------
+
+_SCRIPTED_ENVS = 50
+_MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
+
+
+def scripted(episodes: int, output: Path, console: Console) -> None:
+    """Scripted grasping in both modes on all objects: success, duration, completion, jerk."""
+    from midstride.grasping import GraspVectorEnv
+    from midstride.tasks.grasp.objects import OBJECT_SETS
+
+    started = time.perf_counter()
+    each = -(-episodes // _SCRIPTED_ENVS)
+    work: list[tuple[Any, str, str]] = [
+        (mode, policy, objects)
+        for mode in ("blocking", "concurrent")
+        for policy in ("privileged", "blind")
+        for objects in OBJECT_SETS
+    ]
+    rows, records = [], [",".join(("mode", "policy", "objects", *_MEASURES))]
+    for mode, policy, objects in track(work, "grasping", console=console):
+        env = GraspVectorEnv(_SCRIPTED_ENVS, mode=mode, observation="state", object_set=objects)
+        found = _grasp_episodes(env, policy, each)
+        for values in zip(*found.values(), strict=True):
+            numbers = ",".join(f"{value:.6g}" for value in values)
+            records.append(f"{mode},{policy},{objects},{numbers}")
+        low, high = interval(found["success"])
+        rows.append(
+            {
+                "mode, policy, objects": f"{mode}, {policy}, {objects}",
+                "success": f"{found['success'].mean():.1%}",
+                "95 % interval": f"{low:.1%} to {high:.1%}",
+                "duration": f"{found['duration_s'].mean():.2f} s",
+                "completion": f"{found['completion'].mean():.0%}",
+                "jerk": f"{found['jerk'].mean():.0f} m/s³",
+            }
+        )
+    title = f"Scripted grasping, 3 objects, {each * _SCRIPTED_ENVS} episodes each"
+    _show_table(title, rows, output / "table.md", console)
+    write_whole(output / "episodes.csv", "\n".join(records) + "\n")
+    config = {"episodes": each * _SCRIPTED_ENVS, "latency_s": 0.1, "period_s": 0.3, "objects": 3}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def _grasp_episodes(env: Any, policy: str, each: int) -> dict[str, Any]:
+    """The first `each` episodes of every environment: as many long ones as there are."""
+    from midstride.tasks.grasp import scripted
+
+    rng = np.random.default_rng(0)
+    env.reset(seed=0)
+    done = np.zeros(env.num_envs, int)
+    found: list[list[float]] = []
+    while (done < each).any():
+        if policy == "privileged":
+            action = scripted.privileged(env.world, env.next_latency_ticks())
+        else:
+            action = scripted.blind(env.world, env.steps_taken, rng)
+        _, _, terminated, truncated, info = env.step(action)
+        for i in np.flatnonzero((terminated | truncated) & (done < each)):
+            found.append([float(info[name][i]) for name in _MEASURES])
+            done[i] += 1
+    return dict(zip(_MEASURES, np.array(found).T, strict=True))

@@ -58,7 +58,7 @@ PARKED_M = np.array([[2.0, 0.3 * i, 0.1] for i in range(MAX_OBJECTS)])  # object
 # From the shoulder's side: looking down the arm, the hand would hide what it grasps.
 VIEWPOINT = Viewpoint(position=(0.75, -0.48, 0.48), target=(0.5, 0.0, 0.055), fov_deg=31)
 # Shows the whole arm.
-WIDE_VIEWPOINT = Viewpoint(position=(1.12, -0.80, 0.66), target=(0.36, 0.0, 0.28), fov_deg=40)
+WIDE_VIEWPOINT = Viewpoint(position=(1.12, -0.80, 0.66), target=(0.34, 0.0, 0.29), fov_deg=45)
 UPPER_ARM = 1  # group of geoms that are never in view of the first
 
 # Contact bits: the world and objects meet objects, hand and fingers; hand and fingers do not meet
