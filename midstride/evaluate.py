@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import bootstrap
+from scipy.stats import binomtest, bootstrap
 
 from midstride.config import Config
 from midstride.loop import interact
@@ -70,6 +70,13 @@ def evaluate(
     envs.close()
     in_rounds = [each[r] for r in range(rounds) for each in found]
     return in_rounds[:episodes]
+
+
+def share_interval(successes: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:
+    """The 95 % interval (Wilson) of a share, from zeros and ones: also where all are the same."""
+    array = np.asarray(successes, float)
+    found = binomtest(int(array.sum()), len(array)).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def interval(values: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from midstride.config import Config
-from midstride.evaluate import evaluate, interval
+from midstride.evaluate import evaluate, share_interval
 from midstride.files import write_provenance, write_whole
 from midstride.parallel import Job, train_all
 from midstride.policies import load
@@ -232,7 +232,7 @@ def scripted(episodes: int, output: Path, console: Console) -> None:
         for values in zip(*found.values(), strict=True):
             numbers = ",".join(f"{value:.6g}" for value in values)
             records.append(f"{mode},{policy},{objects},{numbers}")
-        low, high = interval(found["success"])
+        low, high = share_interval(found["success"])
         rows.append(
             {
                 "mode, policy, objects": f"{mode}, {policy}, {objects}",

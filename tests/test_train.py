@@ -17,7 +17,7 @@ import midstride
 from midstride import files
 from midstride.agents import Agent
 from midstride.config import Config
-from midstride.evaluate import evaluate, interval
+from midstride.evaluate import evaluate, interval, share_interval
 from midstride.loop import interact
 from midstride.make import make_envs
 from midstride.policies import Policy
@@ -262,6 +262,15 @@ def test_ctrl_c_saves(tmp_path, monkeypatch, update):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert list((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
     assert train(TINY, tmp_path / "run", resume=True)["steps"] == 1600
+
+
+def test_a_share_has_an_interval_even_if_nothing_failed():
+    """Wilson's, by hand: n / (n + z^2) at best."""
+    low, high = share_interval(np.ones(500))
+    assert (low, high) == pytest.approx((500 / (500 + 1.959964**2), 1.0))
+    low, high = share_interval([0, 1, 1, 0])
+    assert low == pytest.approx(1 - high)
+    assert 0.1 < low < 0.2
 
 
 def test_a_second_ctrl_c_is_not_held():
