@@ -55,14 +55,11 @@ def maximise(
     low, high = jnp.asarray(space.low, jnp.float32), jnp.asarray(space.high, jnp.float32)
     middle, half = (low + high) / 2, (high - low) / 2
     settings = jnp.asarray(space.settings, jnp.float32)
-    mean = jnp.broadcast_to(middle, (batch, 1, len(space.low)))
-    deviation = jnp.broadcast_to(search.start * half, mean.shape)
-    chance = jnp.full((batch, 1, len(settings)), 1 / len(settings))
-    best = jnp.zeros((batch, space.size))
-    best_score = jnp.full(batch, -jnp.inf)
-    for round_key in jax.random.split(key, search.rounds):
-        normal_key, setting_key = jax.random.split(round_key)
-        shape = (batch, search.samples)
+    shape = (batch, search.samples)
+
+    def one_round(state: tuple[Array, ...], key: Array) -> tuple[tuple[Array, ...], None]:
+        mean, deviation, chance, best, best_score = state
+        normal_key, setting_key = jax.random.split(key)
         normal = jax.random.normal(normal_key, (*shape, len(space.low)))
         continuous = jnp.clip(mean + deviation * normal, low, high)
         chosen = jax.random.categorical(setting_key, jnp.log(chance), shape=shape)
@@ -71,12 +68,24 @@ def maximise(
         top, index = jax.lax.top_k(scores, search.elites)
         kept = jnp.take_along_axis(continuous, index[..., None], axis=1)
         kept_settings = jnp.take_along_axis(chosen, index, axis=1)
-        mean = kept.mean(axis=1, keepdims=True)
-        deviation = kept.std(axis=1, keepdims=True) + search.floor * half
         counts = jax.nn.one_hot(kept_settings, len(settings)).mean(axis=1, keepdims=True)
-        chance = (1 - search.smoothing) * counts + search.smoothing / len(settings)
         first = jnp.take_along_axis(actions, index[:, :1, None], axis=1)[:, 0]
         better = top[:, 0] > best_score
-        best = jnp.where(better[:, None], first, best)
-        best_score = jnp.where(better, top[:, 0], best_score)
+        return (
+            kept.mean(axis=1, keepdims=True),
+            kept.std(axis=1, keepdims=True) + search.floor * half,
+            (1 - search.smoothing) * counts + search.smoothing / len(settings),
+            jnp.where(better[:, None], first, best),
+            jnp.where(better, top[:, 0], best_score),
+        ), None
+
+    mean = jnp.broadcast_to(middle, (batch, 1, len(space.low)))
+    state = (
+        mean,
+        jnp.broadcast_to(search.start * half, mean.shape),
+        jnp.full((batch, 1, len(settings)), 1 / len(settings)),
+        jnp.zeros((batch, space.size)),
+        jnp.full(batch, -jnp.inf),
+    )
+    (*_, best, best_score), _ = jax.lax.scan(one_round, state, jax.random.split(key, search.rounds))
     return best, best_score

@@ -10,10 +10,11 @@ from midstride.cem import maximise as compiled_by_its_user
 
 GRIPPER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), GRIPPER)
+QT_OPT = Search()
 PLAIN = ActionSpace(np.array([-3.0, 0.0]), np.array([5.0, 0.1]), np.zeros((1, 0)))
 
 
-def maximise(score, key, batch, space, search=Search()):
+def maximise(score, key, batch, space, search=QT_OPT):
     return jax.jit(lambda key: compiled_by_its_user(score, key, batch, space, search))(key)
 
 
