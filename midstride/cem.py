@@ -18,6 +18,9 @@ from jax import Array
 from numpy.typing import NDArray
 
 
+_State = tuple[Array, Array, Array, Array, Array]
+
+
 class ActionSpace(NamedTuple):
     """What an action can be: (continuous columns, then columns of the chosen setting)."""
 
@@ -57,7 +60,7 @@ def maximise(
     settings = jnp.asarray(space.settings, jnp.float32)
     shape = (batch, search.samples)
 
-    def one_round(state: tuple[Array, ...], key: Array) -> tuple[tuple[Array, ...], None]:
+    def one_round(state: _State, key: Array) -> tuple[_State, None]:
         mean, deviation, chance, best, best_score = state
         normal_key, setting_key = jax.random.split(key)
         normal = jax.random.normal(normal_key, (*shape, len(space.low)))
