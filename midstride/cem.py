@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-
 _State = tuple[Array, Array, Array, Array, Array]
 
 

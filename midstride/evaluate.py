@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 from scipy.stats import binomtest, bootstrap
 
-from midstride.config import Config
-from midstride.loop import interact
+from midstride.config import AnyConfig
+from midstride.loop import MEASURES, interact
 from midstride.make import make_envs
-from midstride.policies import Policy
+from midstride.policies import AnyPolicy
 from midstride.timing import LatencyModel
 
 # Evaluation episodes start from seeds that training does not use.
@@ -27,11 +28,12 @@ class Episode:
     steps: int
     seconds: float
     latency_s: float  # mean over its steps
+    measures: dict[str, float] = field(default_factory=dict)  # that the environment took
 
 
 def evaluate(
-    policy: Policy,
-    config: Config,
+    policy: AnyPolicy,
+    config: AnyConfig,
     episodes: int,
     latency: LatencyModel | None = None,
     seed: int = EVALUATION_SEED,
@@ -45,8 +47,9 @@ def evaluate(
     """
     num_envs = min(episodes, max_envs)
     rounds = -(-episodes // num_envs)
-    envs = make_envs(config, num_envs, latency)
-    columns = envs.single_observation_space.shape
+    envs = make_envs(config, num_envs, latency, evaluation=True)
+    space = envs.single_observation_space
+    columns = (space["state"] if isinstance(space, spaces.Dict) else space).shape
     if columns != (policy.observation_size,):
         raise ValueError(
             f"the policy observes {policy.observation_size} columns, the environment gives "
@@ -60,7 +63,13 @@ def evaluate(
         for i in np.flatnonzero(step["done"]):
             reward, steps, seconds, latency_s = totals[:, i]
             found[i].append(
-                Episode(float(reward), int(steps), float(seconds), float(latency_s / steps))
+                Episode(
+                    float(reward),
+                    int(steps),
+                    float(seconds),
+                    float(latency_s / steps),
+                    {name: float(step[name][i]) for name in MEASURES if name in step},
+                )
             )
             totals[:, i] = 0
         if step["done"].any():

@@ -10,7 +10,8 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 Step = dict[str, NDArray[Any]]
-Act = Callable[[NDArray[np.float32]], NDArray[Any]]
+Act = Callable[[Any], NDArray[Any]]
+MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
 
 
 def interact(
@@ -20,7 +21,8 @@ def interact(
 
     Fields, each (environments, ...): observation, action, reward, reward_before, reward_after,
     next_observation (the true one, also where an episode ended), observation_at_switch,
-    latency_s, period_s, latency_share, terminated, done.
+    latency_s, period_s, latency_share, terminated, done; and where episodes ended, the measures
+    that the environment takes (MEASURES).
 
     `act(observation) -> actions`. `reset(which)` is called when episodes in `which` have ended,
     before the next action there.
@@ -32,8 +34,8 @@ def interact(
         done = terminated | truncated
         next_observation = following
         if done.any():
-            next_observation = following.copy()
-            next_observation[done] = np.stack(list(info["final_obs"][done]))
+            next_observation = _with_rows(following, done, info["final_obs"])
+        ended = {name: _of_step(info, name) for name in MEASURES if name in info}
         latency_s, period_s = _of_step(info, "latency_s"), _of_step(info, "period_s")
         yield {
             "observation": observation,
@@ -48,10 +50,23 @@ def interact(
             "latency_share": latency_s / period_s,
             "terminated": terminated,
             "done": done,
+            **ended,
         }
         if done.any():
             reset(done)
         observation = following
+
+
+def _with_rows(observation: Any, which: NDArray[np.bool_], rows: Any) -> Any:
+    """Observations with those of `which` taken from `rows`, one per environment."""
+    if isinstance(observation, dict):
+        return {
+            name: _with_rows(part, which, [row if row is None else row[name] for row in rows])
+            for name, part in observation.items()
+        }
+    found = observation.copy()
+    found[which] = np.stack([rows[i] for i in np.flatnonzero(which)])
+    return found
 
 
 def _of_step(info: dict[str, Any], name: str, default: Any = None) -> NDArray[Any]:
@@ -62,6 +77,8 @@ def _of_step(info: dict[str, Any], name: str, default: Any = None) -> NDArray[An
             return default
         return np.asarray(final[name])
     values = info[name]
+    if isinstance(values, dict):  # of our own environments, which keep all of a step in info
+        return values  # type: ignore[return-value]
     if name in final:
         ended = info["_final_info"]
         values = values.copy()

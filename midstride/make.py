@@ -12,13 +12,15 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from midstride.config import Config
+from midstride.config import AnyConfig, Config, GraspConfig
 from midstride.envs import TaskVectorEnv
+from midstride.grasping import GraspVectorEnv
 from midstride.tasks import TASKS
 from midstride.timing import LatencyModel, parse_latency, parse_s
 from midstride.wrappers import Concurrent, from_dm_control
 
 MAX_ACTIONS = 64
+_EVALUATION_SCENES = 256
 Envs = Any  # a VectorEnv with discrete actions, whatever its class
 
 
@@ -46,14 +48,37 @@ class Discretised(gymnasium.ActionWrapper[Any, Any, Any]):
 
 
 def make_envs(
-    config: Config,
+    config: AnyConfig,
     num_envs: int,
     latency: LatencyModel | None = None,
     render_mode: str | None = None,
     threads: int | None = 1,
+    evaluation: bool = False,
 ) -> Envs:
-    """The environments of a configuration, optionally at another latency."""
+    """The environments of a configuration, optionally at another latency.
+
+    evaluation: with the objects and scenes to evaluate with, where these differ
+    """
     latency = latency or parse_latency(config.latency)
+    if isinstance(config, GraspConfig):
+        return GraspVectorEnv(
+            num_envs,
+            mode=config.mode,
+            latency=latency,
+            period=None if config.period is None else parse_s(config.period),
+            execution=None if config.execution is None else parse_s(config.execution),
+            knowledge=config.knowledge,
+            observation=config.observation,
+            objects=config.objects,
+            object_set=config.evaluation_set if evaluation else config.object_set,
+            image_size=config.image_size,
+            step_penalty=config.step_penalty,
+            observe_switch=config.target == "concurrent",
+            scenes=_EVALUATION_SCENES if evaluation else config.scenes,
+            scene_seed=1 if evaluation else 0,
+            threads=threads,
+            render_mode=render_mode,
+        )
     if config.task in TASKS:
         return TaskVectorEnv(
             config.task,

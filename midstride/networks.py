@@ -1,15 +1,20 @@
-"""Q-networks in JAX: a feed-forward one and a recurrent one.
+"""Q-networks in JAX: feed-forward, recurrent, and a critic of images and continuous actions.
 
-Both end in one value per discrete action. Inputs are unbatched, as Equinox has it: `jax.vmap` them.
-`policies.py` computes the same numbers with NumPy alone.
+The first two end in one value per discrete action; their inputs are unbatched, as Equinox has it:
+`jax.vmap` them. The critic takes batches. `policies.py` computes the same numbers with NumPy alone.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from midstride.policies import SIDES, blocks_of
 
 State = tuple[Array, Array]  # of an LSTM: (h, c)
 
@@ -96,6 +101,104 @@ class Recurrent(eqx.Module):
         return self.head(jnp.concatenate([observation, state[0]]))
 
 
+_CHANNELS = (64, 96, 128)  # after the patches, and after each merge of 2 x 2 of them
+_IMAGE_FEATURES = 256
+_BLOCK_FEATURES = 64
+
+
+class Critic(eqx.Module):
+    """Q(image, state, knowledge, action) as a logit; batches everywhere.
+
+    What is observed is encoded once and scored against many actions. Every block of the state (what
+    is measured, each kind of knowledge) and the action have layers of their own, whose outputs are
+    summed, as in QT-Opt. The image goes through patches that do not overlap and merges of
+    neighbours: reshapes and matrix products, which a CPU likes better than convolutions.
+    """
+
+    blocks: dict[str, list[eqx.nn.Linear]]
+    patches: list[eqx.nn.Linear]  # the embedding of a patch, then the merges
+    image: list[eqx.nn.Linear]
+    auxiliary: eqx.nn.Linear | None
+    action: eqx.nn.Linear
+    layers: list[eqx.nn.Linear]
+    out: eqx.nn.Linear
+    columns: tuple[tuple[str, int, int], ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        blocks: Mapping[str, slice],
+        image_size: int,
+        auxiliary: int,
+        actions: int,
+        hidden: int,
+        key: Array,
+    ) -> None:
+        """blocks: columns of the state; image_size: 0 for none; auxiliary: numbers to predict."""
+        keys = iter(jax.random.split(key, 4 * len(blocks) + 32))
+
+        def linear(inputs: int, outputs: int, gain: float = 2.0) -> eqx.nn.Linear:
+            layer = eqx.nn.Linear(inputs, outputs, key=next(keys))
+            weight = jax.random.normal(next(keys), (outputs, inputs)) * (gain / inputs) ** 0.5
+            return eqx.tree_at(
+                lambda one: (one.weight, one.bias), layer, (weight, jnp.zeros(outputs))
+            )
+
+        self.columns = tuple((name, part.start, part.stop) for name, part in blocks.items())
+        self.blocks = {
+            name: [
+                linear(stop - start, _BLOCK_FEATURES),
+                linear(_BLOCK_FEATURES, hidden, gain=1.0),
+            ]
+            for name, start, stop in self.columns
+        }
+        first, second, third = _CHANNELS
+        self.patches, self.image, self.auxiliary = [], [], None
+        if image_size:
+            left = image_size // math.prod(SIDES)
+            self.patches = [
+                linear(3 * SIDES[0] ** 2, first),
+                linear(4 * first, second),
+                linear(4 * second, third),
+            ]
+            self.image = [
+                linear(left * left * third, _IMAGE_FEATURES),
+                linear(_IMAGE_FEATURES, hidden, gain=1.0),
+            ]
+            self.auxiliary = linear(_IMAGE_FEATURES, auxiliary, gain=0.1) if auxiliary else None
+        self.action = linear(actions, hidden, gain=1.0)
+        self.layers = [linear(hidden, hidden), linear(hidden, hidden)]
+        self.out = linear(hidden, 1, gain=0.1)
+
+    def encode(self, state: Array, image: Array | None) -> tuple[Array, Array | None]:
+        """Of states (n, columns) and images (n, size, size, 3): features, what is predicted."""
+        features = sum(
+            _apply(second, jax.nn.relu(_apply(first, state[:, start:stop])))
+            for (name, start, stop) in self.columns
+            for first, second in [self.blocks[name]]
+        )
+        assert isinstance(features, Array)
+        if image is None:
+            return features, None
+        x = image.astype(jnp.float32) / 128 - 1
+        for layer, side in zip(self.patches, SIDES, strict=True):
+            x = jax.nn.relu(_apply(layer, blocks_of(x, side)))
+        x = jax.nn.relu(_apply(self.image[0], x.reshape(len(x), -1)))
+        predicted = None if self.auxiliary is None else _apply(self.auxiliary, x)
+        return features + _apply(self.image[1], x), predicted
+
+    def score(self, features: Array, action: Array) -> Array:
+        """Logits of actions (..., size), given features (..., hidden)."""
+        x = jax.nn.relu(features + _apply(self.action, action))
+        for layer in self.layers:
+            x = jax.nn.relu(_apply(layer, x))
+        return _apply(self.out, x)[..., 0]
+
+
+def _apply(layer: eqx.nn.Linear, x: Array) -> Array:
+    assert layer.bias is not None
+    return x @ layer.weight.T + layer.bias
+
+
 def named_arrays(network: eqx.Module) -> dict[str, Array]:
     """The weights of a network by name, such as 'head.layers.0.weight'."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(network, eqx.is_array))
@@ -103,4 +206,4 @@ def named_arrays(network: eqx.Module) -> dict[str, Array]:
 
 
 def _name(path: tuple[object, ...]) -> str:
-    return ".".join(str(getattr(k, "name", getattr(k, "idx", k))) for k in path)
+    return ".".join(str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from midstride.config import Config
+from midstride.config import AnyConfig
 from midstride.train import Progress, train
 from midstride.vector import available_cores
 
@@ -35,7 +35,7 @@ class Job:
     """A training to do."""
 
     name: str
-    config: Config
+    config: AnyConfig
     folder: Path
     # What to do with a folder that holds an unfinished run.
     unfinished: Literal["refuse", "resume", "restart"] = "refuse"

@@ -7,6 +7,7 @@ a batch goes to the learner as a single array, which is taken apart (`unpack`) i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,16 @@ class Replay:
             self.data[name][at] = step[name]
         self.added += 1
 
+    def arrays(self) -> Batch:
+        """What is held, for a checkpoint."""
+        held = min(self.added, self.length)
+        return {name: array[:held] for name, array in self.data.items()}
+
+    def restore(self, arrays: Batch, added: int) -> None:
+        for name, array in arrays.items():
+            self.data[name][: len(array)] = array
+        self.added = added
+
     def rows(self, rng: np.random.Generator, count: int, span: int) -> tuple[Any, Any]:
         """Random starts (row, environment) of `span` time steps that are all still held."""
         held = min(self.added, self.length)
@@ -120,6 +131,94 @@ class Replay:
         transitions = self.data["transitions"]
         flat = transitions.reshape(-1, transitions.shape[-1])
         return flat.take(rows * self.num_envs + envs, axis=0)
+
+
+class Experience:
+    """The last `capacity` transitions of `num_envs` environments, with large observations.
+
+    An observation is kept once: what follows a step is the observation of the next one. Only where
+    an episode was cut off (done, not terminated) its last observation is kept aside.
+
+    fields: name -> (shape, dtype) of everything that is kept of a step, beside terminated and done
+    observed: those that make up an observation
+    longest: steps of the longest episode; no other is cut off
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        fields: Mapping[str, tuple[tuple[int, ...], Any]],
+        observed: Sequence[str],
+        longest: int,
+    ) -> None:
+        self.length = max(2, capacity // num_envs)
+        self.num_envs = num_envs
+        self.observed = tuple(observed)
+        shape = (self.length, num_envs)
+        self.data: Batch = {n: np.zeros((*shape, *s), d) for n, (s, d) in fields.items()}
+        self.data |= {n: np.zeros(shape, bool) for n in ("terminated", "done")}
+        self.data["cut_off"] = np.full(shape, -1, np.int32)  # where its last observation is
+        room = (self.length // longest + 2) * num_envs
+        for name in self.observed:
+            array = self.data[name]
+            self.data[f"last_{name}"] = np.zeros((room, *array.shape[2:]), array.dtype)
+        self.added = 0  # time steps ever added
+        self.cut_offs = 0  # episodes ever cut off
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled: the newest have no successor yet."""
+        return max(0, min(self.added, self.length) - 1) * self.num_envs
+
+    def add(self, step: Batch) -> None:
+        """Append a time step: every field, and next_NAME of what is observed."""
+        at = self.added % self.length
+        for name, array in self.data.items():
+            if name in step:
+                array[at] = step[name]
+        self.data["cut_off"][at] = -1
+        ids = np.flatnonzero(step["done"] & ~step["terminated"])
+        if len(ids):
+            room = len(self.data[f"last_{self.observed[0]}"])
+            places = (self.cut_offs + np.arange(len(ids))) % room
+            self.data["cut_off"][at, ids] = places
+            for name in self.observed:
+                self.data[f"last_{name}"][places] = step[f"next_{name}"][ids]
+            self.cut_offs += len(ids)
+        self.added += 1
+
+    def arrays(self) -> Batch:
+        """What is held, for a checkpoint."""
+        held = min(self.added, self.length)
+        found = {name: array[:held] for name, array in self.data.items() if name[:5] != "last_"}
+        kept = {name: array[: self.cut_offs] for name, array in self.data.items()}
+        return {**kept, **found, "cut_offs": np.array([self.cut_offs])}
+
+    def restore(self, arrays: Batch, added: int) -> None:
+        for name, array in arrays.items():
+            if name != "cut_offs":
+                self.data[name][: len(array)] = array
+        self.added, self.cut_offs = added, int(arrays["cut_offs"][0])
+
+    def sample(self, rng: np.random.Generator, count: int) -> Batch:
+        """Random transitions: every field, and next_NAME of what is observed.
+
+        After a termination the next observation is that of another episode: do not use it.
+        """
+        held = min(self.added, self.length)
+        if held < 2:
+            raise ValueError("cannot sample before two time steps were added")
+        times = self.added - held + rng.integers(held - 1, size=count)
+        envs = rng.integers(self.num_envs, size=count)
+        rows, following = times % self.length, (times + 1) % self.length
+        kept = {n for n in self.data if not n.startswith("last_") and n != "cut_off"}
+        found = {name: self.data[name][rows, envs] for name in kept}
+        cut_off = self.data["cut_off"][rows, envs]
+        elsewhere = np.flatnonzero(cut_off >= 0)
+        for name in self.observed:
+            found[f"next_{name}"] = self.data[name][following, envs]
+            found[f"next_{name}"][elsewhere] = self.data[f"last_{name}"][cut_off[elsewhere]]
+        return found
 
 
 class Priorities:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_tensors
 
-from midstride.config import Config
+from midstride.config import AnyConfig, config_from_dict
 from midstride.files import machine, versions, write_whole
 
 CONFIG, METRICS, RESULT, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "checkpoint"
@@ -24,12 +24,12 @@ class Run:
     """A run folder, open for writing."""
 
     folder: Path
-    config: Config
+    config: AnyConfig
     metrics: list[dict[str, Any]] = field(default_factory=list)
     events: Any = None  # a TensorBoard writer, if asked for
 
     @classmethod
-    def start(cls, folder: Path, config: Config) -> Run:
+    def start(cls, folder: Path, config: AnyConfig) -> Run:
         """A new run; an error if the folder holds one already."""
         if (folder / CONFIG).exists():
             raise ValueError(
@@ -122,9 +122,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         raise ValueError(f"the checkpoint {path} is damaged: {error}") from None
 
 
-def read_config(folder: Path) -> Config:
+def read_config(folder: Path) -> AnyConfig:
     """The configuration of a run folder."""
-    return Config.from_dict(_read_json(folder / CONFIG, "a run")["config"])
+    return config_from_dict(_read_json(folder / CONFIG, "a run")["config"])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -161,6 +161,7 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
     save_figure(output / "curves.png", plot_curves(groups, "Cartpole swing-up"))
     films = []
     for job, result in zip(jobs, results, strict=True):
+        assert isinstance(job.config, Config)
         frames, fps = film(load(job.folder), job.config, seconds=10, seed=VIDEO_SEED)
         films.append(titled(frames, f"{job.name}: {result['mean_return']:.0f}"))
     save_video(output / "video.mp4", side_by_side(films), fps)

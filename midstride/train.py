@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.agents import AGENTS, Agent, configure_jax
-from midstride.config import Config
+from midstride.agents import Agent, configure_jax
+from midstride.config import AnyConfig
 from midstride.evaluate import evaluate, interval
+from midstride.learner import Learner, make_learner
 from midstride.loop import interact
-from midstride.make import Envs, make_envs, reward_scale
-from midstride.policies import Policy, save_policy
-from midstride.replay import Replay
+from midstride.make import Envs, make_envs
+from midstride.policies import AnyPolicy, save_policy
 from midstride.runs import Run, event_writer, read_result
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
@@ -52,33 +52,32 @@ OnProgress = Callable[[Progress], None]
 class Trainer:
     """The state of a training: what a checkpoint must hold."""
 
-    config: Config
+    config: AnyConfig
     envs: Envs
-    agent: Agent
-    replay: Replay
+    learner: Learner
     rng: np.random.Generator
     steps: int = 0
     returns: list[float] = field(default_factory=list)  # of finished episodes
 
     @classmethod
-    def create(cls, config: Config) -> Trainer:
+    def create(cls, config: AnyConfig) -> Trainer:
         configure_jax()
         envs = make_envs(config, config.num_envs)
         check_target(config, envs)
-        (columns,) = envs.single_observation_space.shape
-        actions = int(envs.single_action_space.n)
-        agent = AGENTS[config.agent](config, columns, actions)
-        lstm_size = agent.policy.lstm_size
-        replay = Replay(config.replay_size, config.num_envs, columns, lstm_size)
-        return cls(config, envs, agent, replay, np.random.default_rng(config.seed))
+        rng = np.random.default_rng(config.seed)
+        return cls(config, envs, make_learner(config, envs, rng), rng)
+
+    @property
+    def agent(self) -> Agent:
+        return self.learner.agent
+
+    @property
+    def replay(self) -> Any:
+        return self.learner.replay
 
     @property
     def epsilon(self) -> float:
-        c = self.config
-        over = max(1.0, c.epsilon_fraction * c.steps)
-        return max(
-            c.epsilon_end, c.epsilon_start - (c.epsilon_start - c.epsilon_end) * self.steps / over
-        )
+        return self.learner.epsilon(self.steps)
 
     @property
     def mean_return(self) -> float:
@@ -87,9 +86,8 @@ class Trainer:
         return float(np.mean(recent)) if recent else float("nan")
 
     def save(self, run: Run) -> None:
-        held = min(self.replay.added, self.replay.length)
         arrays = {f"agent.{name}": array for name, array in self.agent.arrays().items()}
-        arrays |= {f"replay.{name}": a[:held] for name, a in self.replay.data.items()}
+        arrays |= {f"replay.{name}": array for name, array in self.replay.arrays().items()}
         about = {
             "random": self.rng.bit_generator.state,
             "added": self.replay.added,
@@ -97,24 +95,24 @@ class Trainer:
         }
         run.save_checkpoint(self.steps, arrays, about)
 
-    def restore(self, run: Run) -> None:
+    def restore(self, run: Run) -> bool:
+        """Go on from the newest checkpoint; whether there was one."""
         found = run.load_checkpoint()
         if found is None:
-            return
+            return False
         arrays, about = found
         of = lambda kind: {  # noqa: E731
             name.removeprefix(kind): a for name, a in arrays.items() if name.startswith(kind)
         }
         self.agent.restore(of("agent."))
-        for name, array in of("replay.").items():
-            self.replay.data[name][: len(array)] = array
-        self.replay.added = about["added"]
+        self.replay.restore(of("replay."), about["added"])
         self.rng.bit_generator.state = about["random"]
         self.steps, self.returns = about["steps"], list(about["returns"])
+        return True
 
 
 def train(
-    config: Config,
+    config: AnyConfig,
     folder: Path,
     resume: bool = False,
     on_progress: OnProgress = lambda progress: None,
@@ -125,7 +123,7 @@ def train(
     run = Run.open(folder) if resume and (folder / "config.json").exists() else None
     if run is None:
         trainer = Trainer.create(config)  # rejects what does not fit before a folder is made
-        run = Run.start(folder, config)
+        run, restored = Run.start(folder, config), False
     else:
         if run.config != config:
             raise ValueError(f"{folder} holds a run of another configuration: give another --name")
@@ -133,10 +131,12 @@ def train(
         if finished is not None:
             return finished
         trainer = Trainer.create(config)
-        trainer.restore(run)
+        restored = trainer.restore(run)
     if events is not None:
         run.events = events(str(folder), purge_step=trainer.steps)
     started = time.perf_counter()
+    if not restored:
+        trainer.learner.prepare()
     with held_interrupts() as interrupted:
         _steps(trainer, run, on_progress, interrupted)
         if interrupted():
@@ -145,7 +145,7 @@ def train(
     policy = trainer.agent.averaged_policy()
     result = _final_evaluation(policy, config, trainer.steps)
     result["seconds"] = round(time.perf_counter() - started, 1)
-    policy.description = {"config": config.to_dict(), "columns": _columns(trainer.envs)}
+    policy.description |= {"config": config.to_dict(), "columns": _columns(trainer.envs)}
     save_policy(policy, folder)
     run.finish(result)
     return result
@@ -183,20 +183,13 @@ def _steps(
     interrupted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Interact and learn until all steps are taken, or interrupted."""
-    config, agent, replay, rng = trainer.config, trainer.agent, trainer.replay, trainer.rng
+    config, learner, agent = trainer.config, trainer.learner, trainer.agent
     if trainer.steps >= config.steps:
         return
-    scale = reward_scale(config, trainer.envs)
-    n, actions = config.num_envs, int(trainer.envs.single_action_space.n)
-    recurrent_state: tuple[NDArray[Any], ...] = ()
+    n = config.num_envs
 
-    def act(observation: NDArray[np.float32]) -> NDArray[Any]:
-        nonlocal recurrent_state
-        if agent.policy.is_recurrent:
-            recurrent_state = tuple(part.copy() for part in agent.policy.state(n))
-        greedy = agent.policy(observation)
-        explore = rng.random(n) < trainer.epsilon
-        return np.where(explore, rng.integers(actions, size=n), greedy)
+    def act(observation: Any) -> NDArray[Any]:
+        return learner.act(observation, trainer.epsilon)
 
     agent.policy.reset()
     returns, owed = np.zeros(n), 0.0
@@ -206,20 +199,16 @@ def _steps(
     seed = int(np.random.default_rng([config.seed, trainer.steps]).integers(2**31))
     for step in interact(trainer.envs, act, seed, agent.policy.reset):
         trainer.steps += n
-        step["reward_before"] = step["reward_before"] * scale
-        step["reward_after"] = step["reward_after"] * scale
-        if recurrent_state:
-            step["h"], step["c"] = recurrent_state
-        replay.add(step)
+        learner.remember(step)
         returns += step["reward"]
         for i in np.flatnonzero(step["done"]):
             trainer.returns.append(float(returns[i]))
             returns[i] = 0
 
-        if trainer.steps >= config.learning_starts and _enough(config, replay):
+        if learner.ready(trainer.steps):
             owed += n / config.update_every
             if owed >= 1:
-                agent.dispatch(agent.sample(replay, rng, int(owed)))
+                agent.dispatch(learner.batches(int(owed)))
                 owed -= int(owed)
         measured = agent.sync(leave=1)
         if measured is not None:
@@ -246,9 +235,12 @@ def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
     """Evaluate the greedy policy as it is now, and write a line of metrics."""
     policy = trainer.agent.averaged_policy()
     episodes = evaluate(policy, trainer.config, trainer.config.evaluation_episodes)
+    measures = episodes[0].measures
+    means = {name: float(np.mean([e.measures[name] for e in episodes])) for name in measures}
     run.log(
         steps=trainer.steps,
         evaluation=float(np.mean([episode.total for episode in episodes])),
+        **means,
         training=None if not trainer.returns else trainer.mean_return,
         epsilon=round(trainer.epsilon, 4),
         loss=float(np.mean(losses)) if losses else None,
@@ -256,19 +248,23 @@ def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
     )
 
 
-def _final_evaluation(policy: Policy, config: Config, steps: int) -> dict[str, Any]:
-    count = FINAL_EPISODES * config.evaluation_episodes
-    totals = [episode.total for episode in evaluate(policy, config, count)]
+def _final_evaluation(policy: AnyPolicy, config: AnyConfig, steps: int) -> dict[str, Any]:
+    episodes = evaluate(policy, config, FINAL_EPISODES * config.evaluation_episodes)
+    totals = [episode.total for episode in episodes]
     low, high = interval(totals)
-    return {
+    result = {
         "steps": steps,
         "mean_return": float(np.mean(totals)),
         "interval": [low, high],
         "returns": totals,
     }
+    if episodes[0].measures:
+        names = episodes[0].measures
+        result["measures"] = {name: [e.measures[name] for e in episodes] for name in names}
+    return result
 
 
-def check_target(config: Config, envs: Envs) -> None:
+def check_target(config: AnyConfig, envs: Envs) -> None:
     """The concurrent target bootstraps at the switch: with no latency it would learn nothing."""
     if config.target != "concurrent":
         return
@@ -278,11 +274,6 @@ def check_target(config: Config, envs: Envs) -> None:
             "the concurrent target needs a latency above 0 at every step: with none, the switch is "
             "the capture and nothing is learned; use target full_period"
         )
-
-
-def _enough(config: Config, replay: Replay) -> bool:
-    span = config.burn_in + config.segment if config.agent == "drqn" else config.n_step
-    return min(replay.added, replay.length) >= span
 
 
 def _crosses(steps: int, n: int, every: int) -> bool:

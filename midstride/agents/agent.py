@@ -22,9 +22,9 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midstride.config import Config
+from midstride.config import AnyConfig, Config
 from midstride.networks import named_arrays
-from midstride.policies import Policy
+from midstride.policies import AnyPolicy, Policy
 from midstride.replay import Replay
 from midstride.targets import concurrent_target, full_period_target
 
@@ -49,7 +49,11 @@ def configure_jax() -> None:
 class Agent:
     """A Q-network that is learned: `dispatch` an update, `sync`, act with `policy`."""
 
-    def __init__(self, config: Config, network: eqx.Module, loss: Loss) -> None:
+    config: Any
+    acts_with = "online"  # which weights
+
+    def __init__(self, config: AnyConfig, network: eqx.Module, loss: Loss | None = None) -> None:
+        """loss: of one batch; a subclass without it has updates of its own."""
         self.config = config
         # All weights are one vector in the compiled update: a few arrays go in and out instead of
         # dozens, and the optimiser is one loop over numbers.
@@ -77,7 +81,10 @@ class Agent:
         self._loss = loss
         self._update = jax.jit(self._updates, donate_argnums=0)
         self._under_way: deque[dict[str, Any]] = deque()
-        self.policy = Policy(self._named(online))  # acts in training, with the online network
+        self.policy: Any = self._policy(online)  # acts in training
+
+    def _policy(self, weights: Any) -> AnyPolicy:
+        return Policy(self._named(weights))
 
     def sample(
         self, replay: Replay, rng: np.random.Generator, updates: int
@@ -101,7 +108,7 @@ class Agent:
         return measured
 
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        self.policy.weights = self._named(outcome.pop("online"))
+        self.policy.weights = self._policy(outcome.pop("online")).weights
         return {name: np.asarray(value) for name, value in outcome.items()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -117,7 +124,7 @@ class Agent:
         if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
             raise ValueError("the checkpoint is of another network")
         self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
-        self.policy.weights = self._named(self.state["online"])
+        self.policy.weights = self._policy(self.state[self.acts_with]).weights
 
     def _named(self, weights: Any) -> dict[str, NDArray[Any]]:
         """A vector of weights as named arrays, copied: the next update may reuse its memory."""
@@ -129,13 +136,13 @@ class Agent:
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
 
-    def averaged_policy(self) -> Policy:
+    def averaged_policy(self) -> AnyPolicy:
         """The policy of the target network, an average of the online ones: steadier than any.
 
         Checkpoints of the online network oscillate; this is what is evaluated and saved.
         """
         self.sync()
-        return Policy(self._named(self.state["target"]))
+        return self._policy(self.state["target"])
 
     def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
         state, measured = jax.lax.scan(self._one_update, state, batches)
@@ -144,6 +151,7 @@ class Agent:
 
     def _one_update(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
         def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
+            assert self._loss is not None
             return self._loss(self._network(online), self._network(state["target"]), batch)
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])

@@ -43,14 +43,14 @@ def predicted_pose(world: World, latency_ticks: NDArray[np.int64]) -> Array:
 def privileged(
     world: World,
     latency_ticks: NDArray[np.int64],
-    noise: float = 0.0,
+    noise: float | Array = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Array:
     """Actions (n, 7) of a policy that knows where the objects are.
 
     Over the nearest object, down with the fingers across its narrow side, close, up, terminate.
-    With noise, displacements are shaken by normal noise of that size, and commands are at times
-    drawn at random.
+    With noise, one number or one for each, displacements are shaken by normal noise of that size,
+    and commands are at times drawn at random.
     """
     n = world.n
     pose = predicted_pose(world, latency_ticks)
@@ -79,9 +79,11 @@ def privileged(
     action[empty, 2], action[empty, OPEN] = 0.5, 1
     action[world.lifted(_CLEARLY_M).any(axis=1), TERMINATE] = 1
     action[:, :4] = np.clip(action[:, :4], -1, 1)
-    if noise > 0:
+    if np.any(noise):
         assert rng is not None
-        action[:, :4] = np.clip(action[:, :4] + noise * rng.standard_normal((n, 4)), -1, 1)
+        noise = np.broadcast_to(noise, n)
+        shake = noise[:, None] * rng.standard_normal((n, 4))
+        action[:, :4] = np.clip(action[:, :4] + shake, -1, 1)
         shaken = rng.random(n) < 0.2 * noise
         action[shaken, CLOSE : OPEN + 1] = np.eye(3)[rng.integers(3, size=int(shaken.sum())), :2]
     return action

@@ -1,0 +1,238 @@
+"""QT-Opt (Kalashnikov et al., 2018) with concurrent knowledge: the paper's Algorithm 1.
+
+Two pieces with a plain interface, so that they can run on different machines: `label` (the Bellman
+updater: transitions -> targets, by the cross-entropy method on two target networks) and `fit` (the
+trainer: labelled transitions -> weights). A dispatch labels a block of transitions and fits several
+batches from it; every label is used a few times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from midstride import cem
+from midstride.agents.agent import Agent, Tree
+from midstride.config import GraspConfig
+from midstride.networks import Critic
+from midstride.policies import CemPolicy
+from midstride.replay import Experience
+from midstride.targets import continuous_target
+
+_AUXILIARY_LEARNING_RATE = 1e-3
+AUXILIARY_BLOCK = 100  # updates of the auxiliary head that are dispatched at once
+
+
+class QTOpt(Agent):
+    """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
+
+    config: GraspConfig
+    acts_with = "acting"
+
+    def __init__(
+        self,
+        config: GraspConfig,
+        blocks: dict[str, slice],
+        space: cem.ActionSpace,
+        auxiliary: int,
+    ) -> None:
+        """blocks: columns of the state, by block; auxiliary: numbers that its head predicts."""
+        self.space = space
+        self.search = cem.Search(samples=config.samples, rounds=config.rounds)
+        self._description = {
+            "blocks": {name: [part.start, part.stop] for name, part in blocks.items()},
+            "low": space.low.tolist(),
+            "high": space.high.tolist(),
+            "settings": space.settings.tolist(),
+            "search": self.search._asdict(),
+        }
+        network = Critic(
+            blocks,
+            config.image_size if config.observation == "image" else 0,
+            auxiliary if config.auxiliary_weight > 0 else 0,
+            space.size,
+            config.hidden_size,
+            jax.random.key(config.seed),
+        )
+        super().__init__(config, network)
+        online = self.state["online"]
+        self.state |= {
+            "lagged": jnp.copy(online),
+            "acting": jnp.copy(online),
+            "key": jax.random.key_data(jax.random.key(config.seed + 1)),
+        }
+        self._alone = optax.adam(_AUXILIARY_LEARNING_RATE)
+        self._auxiliary_updates = jax.jit(self._learn_auxiliary, donate_argnums=(0, 1))
+
+    def _policy(self, weights: Any) -> CemPolicy:
+        named = self._named(weights)
+        return CemPolicy(
+            {name: array for name, array in named.items() if not name.startswith("auxiliary")},
+            dict(self._description),
+        )
+
+    def averaged_policy(self) -> CemPolicy:
+        """The policy of averaged weights: steadier than any single ones."""
+        self.sync()
+        return self._policy(self.state["acting"])
+
+    # --- Batches
+
+    def sample_experience(
+        self, replay: Experience, rng: np.random.Generator, updates: int
+    ) -> dict[str, NDArray[Any]]:
+        """A block of transitions, and which of them (updates, batch) each update is of."""
+        reuse, total = self.config.label_reuse, updates * self.config.batch_size
+        count = -(-total // reuse)
+        rounds = [rng.permutation(count) for _ in range(reuse)]
+        index = np.concatenate(rounds)[:total].reshape(updates, self.config.batch_size)
+        return {**replay.sample(rng, count), "index": index}
+
+    # --- Labels: the Bellman updater
+
+    def label(self, target: Any, lagged: Any, batch: dict[str, Any], key: Any) -> Any:
+        """Targets (n,) of transitions: the smaller value of two networks of the best next action.
+
+        gamma is per second. Full period: from one observation to the next. Concurrent: from the
+        observation to the switch, where the new action is in flight (Eq. 8).
+        """
+        config = self.config
+        concurrent = config.target == "concurrent"
+        where = "switch" if concurrent else "next"
+        state, image = batch[f"{where}_state"], batch.get(f"{where}_image")
+        features, _ = target.encode(state, image)
+        action, first = cem.maximise(
+            lambda actions: target.score(features[:, None], actions),
+            key,
+            len(state),
+            self.space,
+            self.search,
+        )
+        second = lagged.score(lagged.encode(state, image)[0], action)
+        value = jax.nn.sigmoid(jnp.minimum(first, second))
+        reward, elapsed = batch["reward"], batch["period_s"]
+        if concurrent:  # what was paid after the switch is in the value there, unless it is the end
+            reward = jnp.where(batch["terminated"], reward, batch["reward_before"])
+            elapsed = batch["latency_s"]
+        y = continuous_target(reward, batch["terminated"], value, config.gamma, elapsed)
+        return jnp.clip(y, 0.0, 1.0)  # a probability of success, less what its steps cost
+
+    # --- Fitting: the trainer
+
+    def fit(self, state: dict[str, Tree], batch: dict[str, Any], key: Any) -> tuple[Any, Any]:
+        """One update on labelled transitions ("label")."""
+        config = self.config
+
+        def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
+            network = self._network(online)
+            features, predicted = network.encode(batch["state"], self._augmented(batch, key))
+            logits = network.score(features, batch["action"])
+            q_loss = optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean()
+            auxiliary = _auxiliary_loss(predicted, batch)
+            total = q_loss + config.auxiliary_weight * auxiliary
+            return total, {"q": jax.nn.sigmoid(logits).mean(), "auxiliary": auxiliary}
+
+        (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
+        change, optimiser = self._optimiser.update(gradient, state["optimiser"])
+        online = optax.apply_updates(state["online"], change)
+        updates = state["updates"] + 1
+        target = optax.incremental_update(online, state["target"], config.target_tau)
+        return {
+            **state,
+            "online": online,
+            "target": target,
+            "lagged": jnp.where(updates % config.target_lag == 0, target, state["lagged"]),
+            "acting": optax.incremental_update(online, state["acting"], config.acting_tau),
+            "optimiser": optimiser,
+            "updates": updates,
+        }, {"loss": value, **measured}
+
+    def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
+        """Label a block, then fit the batches that `index` makes of it."""
+        index = batches["index"]
+        block = {name: array for name, array in batches.items() if name != "index"}
+        key, label_key, fit_key = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
+        target, lagged = (self._network(state[name]) for name in ("target", "lagged"))
+        block["label"] = self.label(target, lagged, block, label_key)
+        state = {**state, "key": jax.random.key_data(key)}
+        learned = ("state", "image", "action", "label", "auxiliary")
+        block = {name: array for name, array in block.items() if name in learned}
+
+        def one(state: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
+            rows, key = now
+            return self.fit(state, {name: array[rows] for name, array in block.items()}, key)
+
+        state, measured = jax.lax.scan(one, state, (index, jax.random.split(fit_key, len(index))))
+        measured["label"] = block["label"].mean()
+        return state, {**measured, "online": jnp.copy(state["acting"])}
+
+    # --- What is ours and not the paper's
+
+    def learn_auxiliary(self, replay: Experience, rng: np.random.Generator, updates: int) -> None:
+        """Teach the image's layers with the auxiliary head alone; all networks start from it."""
+        if self.config.observation != "image" or not self.config.auxiliary_weight:
+            return
+        optimiser = self._alone.init(self.state["online"])
+        for _ in range(-(-updates // AUXILIARY_BLOCK)):
+            count = AUXILIARY_BLOCK * self.config.batch_size
+            batch = replay.sample(rng, count)
+            chosen = {name: batch[name] for name in ("state", "image", "auxiliary")}
+            self.state, optimiser = self._auxiliary_updates(self.state, optimiser, chosen)
+        online = self.state["online"]
+        self.state |= {name: jnp.copy(online) for name in ("target", "lagged", "acting")}
+        self.policy = self._policy(online)
+
+    def _learn_auxiliary(self, state: Any, optimiser: Any, batch: dict[str, Any]) -> Any:
+        def one(carry: Any, rows: dict[str, Any]) -> tuple[Any, None]:
+            online, optimiser, key = carry
+            key, now = jax.random.split(key)
+
+            def loss(online: Tree) -> Any:
+                image = self._augmented(rows, now)
+                return _auxiliary_loss(self._network(online).encode(rows["state"], image)[1], rows)
+
+            change, optimiser = self._alone.update(jax.grad(loss)(online), optimiser)
+            return (optax.apply_updates(online, change), optimiser, key), None
+
+        size = self.config.batch_size
+        batches = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+        key = jax.random.wrap_key_data(state["key"])
+        (online, optimiser, key), _ = jax.lax.scan(one, (state["online"], optimiser, key), batches)
+        return {**state, "online": online, "key": jax.random.key_data(key)}, optimiser
+
+    def _augmented(self, batch: dict[str, Any], key: Any) -> Any:
+        image = batch.get("image")
+        if image is None:
+            return None
+        shift_key, colour_key = jax.random.split(key)
+        if self.config.shift:
+            image = shifted(image, shift_key, self.config.shift)
+        if self.config.colour:
+            image = tinted(image, colour_key, self.config.colour)
+        return image
+
+
+def shifted(image: Any, key: Any, most: int) -> Any:
+    """Images (n, size, size, 3), each moved by up to `most` pixels; edges are repeated."""
+    n, size = image.shape[:2]
+    moved = jax.random.randint(key, (2, n, 1), -most, most + 1)
+    rows, columns = jnp.clip(jnp.arange(size) + moved, 0, size - 1)
+    image = jnp.take_along_axis(image, rows[:, :, None, None], axis=1)
+    return jnp.take_along_axis(image, columns[:, None, :, None], axis=2)
+
+
+def tinted(image: Any, key: Any, most: float) -> Any:
+    """Images (n, size, size, 3) with each channel scaled by up to 1 +- `most`."""
+    factor = 1 + most * jax.random.uniform(key, (len(image), 1, 1, 3), minval=-1, maxval=1)
+    return jnp.clip(image * factor, 0, 255)
+
+
+def _auxiliary_loss(predicted: Any, batch: dict[str, Any]) -> Any:
+    if predicted is None:
+        return jnp.zeros(())
+    return jnp.abs(predicted - batch["auxiliary"]).mean()
