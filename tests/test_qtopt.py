@@ -1,0 +1,341 @@
+"""QT-Opt: labels by hand, the same numbers with and without JAX, and a problem it must solve."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import midstride
+from midstride.agents import QTOpt, configure_jax
+from midstride.agents.qtopt import shifted, tinted
+from midstride.cem import ActionSpace
+from midstride.config import GraspConfig, config_from_dict
+from midstride.learner import SETTINGS, add_scripted, explored, make_learner
+from midstride.make import make_envs
+from midstride.replay import Experience
+from midstride.runs import Run, read_metrics
+from midstride.train import Trainer, train
+
+SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), SETTINGS)
+BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}
+SMALL = GraspConfig(
+    image_size=16, hidden_size=32, samples=16, batch_size=16, num_envs=4, scenes=8, steps=320,
+    scripted_steps=80, auxiliary_updates=100, offline_updates=4, replay_size=1000,
+    evaluate_every=160, evaluation_episodes=2, checkpoint_every=160, knowledge=("vector_to_go",),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    configure_jax()
+
+
+def agent_for(**options):
+    return QTOpt(replace(SMALL, **options), BLOCKS, SPACE, auxiliary=10)
+
+
+def some_batch(rng, n, size=16):
+    return {
+        "state": rng.normal(size=(n, 7)).astype(np.float32),
+        "image": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8),
+        "action": np.concatenate(
+            [rng.uniform(-1, 1, (n, 4)), SETTINGS[rng.integers(4, size=n)]], axis=1
+        ).astype(np.float32),
+        "reward": rng.integers(2, size=n).astype(np.float32),
+        "period_s": rng.uniform(0.2, 0.6, n).astype(np.float32),
+        "terminated": rng.random(n) < 0.3,
+        "auxiliary": rng.normal(size=(n, 10)).astype(np.float32),
+    }
+
+
+# --- Numbers
+
+
+@pytest.mark.parametrize("observation", ["image", "state"])
+def test_the_policy_computes_what_the_network_does(observation):
+    agent = agent_for(observation=observation)
+    batch = some_batch(np.random.default_rng(0), 5)
+    image = batch["image"] if observation == "image" else None
+    network = agent._network(agent.state["online"])
+    features, predicted = network.encode(batch["state"], image)
+    assert (predicted is None) == (image is None)
+    actions = np.stack([batch["action"]] * 3, axis=1)
+    expected = network.score(features[:, None], actions)
+    policy = agent.policy
+    found = policy.score(policy.features(batch["state"], image), actions)
+    assert found == pytest.approx(np.array(expected), abs=2e-5)
+
+
+def test_every_block_matters_and_no_other_column_does():
+    agent = agent_for()
+    rng = np.random.default_rng(0)
+    batch = some_batch(rng, 4)
+    network = agent._network(agent.state["online"])
+    before = network.encode(batch["state"], batch["image"])[0]
+    for part in BLOCKS.values():
+        other = batch["state"].copy()
+        other[:, part] += 1
+        assert (network.encode(other, batch["image"])[0] != before).any(axis=1).all()
+    without = QTOpt(SMALL, {"base": slice(0, 2)}, SPACE, 10)
+    network = without._network(without.state["online"])
+    other = batch["state"].copy()
+    other[:, 2:] += 1
+    assert (
+        network.encode(other, batch["image"])[0]
+        == network.encode(batch["state"], batch["image"])[0]
+    ).all()
+
+
+def test_a_policy_is_deterministic_and_takes_one_or_many():
+    policy = agent_for().policy
+    batch = some_batch(np.random.default_rng(1), 3)
+    seen = {"image": batch["image"], "state": batch["state"]}
+    many = policy(seen)
+    assert many.shape == (3, 7)
+    assert (policy(seen) == many).all()
+    one = policy({name: part[1] for name, part in seen.items()})
+    assert one == pytest.approx(many[1], abs=1e-5)
+    assert all(row in SETTINGS.tolist() for row in many[:, 4:].tolist())
+    with pytest.raises(ValueError, match="this policy observes 7 columns, got 6"):
+        policy({"image": batch["image"], "state": batch["state"][:, :6]})
+
+
+def test_labels_by_hand():
+    """Constant networks: the value of any next action is known, and the smaller of the two."""
+    agent = agent_for(gamma=0.5)
+    batch = some_batch(np.random.default_rng(0), 6)
+    batch["next_state"], batch["next_image"] = batch["state"], batch["image"]
+    batch["reward"] = np.array([1, 0, -0.05, -0.05, 1, 0], np.float32)
+    batch["terminated"] = np.array([True, True, False, False, False, False])
+    batch["period_s"] = np.array([0.3, 0.3, 0.3, 1.0, 0.3, 2.0], np.float32)
+
+    def constant(logit):
+        network = agent._network(jnp.zeros_like(agent.state["online"]))
+        return eqx.tree_at(lambda n: n.out.bias, network, jnp.full(1, logit))
+
+    target, lagged = constant(1.0), constant(0.3)
+    value = 1 / (1 + np.exp(-0.3))
+    found = agent.label(target, lagged, batch, jax.random.key(0))
+    expected = [1, 0, -0.05 + 0.5**0.3 * value, -0.05 + 0.5 * value, 1, 0.25 * value]
+    assert found == pytest.approx(np.array(expected), abs=1e-5)
+
+    concurrent = agent_for(gamma=0.5, target="concurrent")
+    batch |= {
+        "switch_state": batch["state"], "switch_image": batch["image"],
+        "reward_before": np.full(6, -0.02, np.float32),
+        "latency_s": np.full(6, 0.1, np.float32),
+    }  # fmt: skip
+    found = concurrent.label(target, lagged, batch, jax.random.key(0))
+    expected = [1, 0, *[-0.02 + 0.5**0.1 * value] * 4]
+    assert found == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_weights_move_as_they_should():
+    agent = agent_for(target_lag=3, acting_tau=0.5, target_tau=0.25)
+    rng = np.random.default_rng(0)
+    replay = Experience(200, 4, _fields(), ["state", "image"], longest=5)
+    for _ in range(20):
+        replay.add({**_step(rng, 4), "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
+    start = {name: np.array(agent.state[name]) for name in ("online", "target", "lagged", "acting")}
+    agent.dispatch(agent.sample_experience(replay, rng, 2))
+    agent.sync()
+    after = {name: np.array(agent.state[name]) for name in start}
+    assert (after["lagged"] == start["lagged"]).all()  # three updates are not over yet
+    moved = {name: np.abs(after[name] - start[name]).max() for name in ("online", "target")}
+    assert moved["online"] > moved["target"] > 0
+    agent.dispatch(agent.sample_experience(replay, rng, 1))
+    agent.sync()
+    assert (agent.state["lagged"] == agent.state["target"]).all()
+    named = agent._named(agent.state["acting"])
+    assert (agent.policy.weights["out.bias"] == named["out.bias"]).all()
+    assert int(agent.state["updates"]) == 3
+
+
+def test_labels_are_reused_as_often_as_asked():
+    agent = agent_for(label_reuse=4, batch_size=8)
+    replay = Experience(100, 4, _fields(), ["state", "image"], longest=5)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        replay.add({**_step(rng, 4), "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
+    batch = agent.sample_experience(replay, rng, 6)
+    assert batch["index"].shape == (6, 8)
+    assert len(batch["state"]) == 12
+    assert (np.bincount(batch["index"].ravel()) == 4).all()
+
+
+# --- Augmentation and exploration
+
+
+def test_shifts_are_shifts():
+    image = jnp.arange(5 * 8 * 8 * 3, dtype=jnp.uint8).reshape(5, 8, 8, 3)
+    moved = np.array(shifted(image, jax.random.key(1), 2))
+    padded = np.pad(np.array(image), ((0, 0), (2, 2), (2, 2), (0, 0)), mode="edge")
+    for i in range(5):
+        crops = [padded[i, y : y + 8, x : x + 8] for y in range(5) for x in range(5)]
+        assert any((moved[i] == crop).all() for crop in crops)
+    assert (moved != np.array(image)).any()
+
+
+def test_tints_scale_each_channel():
+    image = jnp.full((6, 4, 4, 3), 100, jnp.uint8)
+    tint = np.array(tinted(image, jax.random.key(0), 0.2))
+    assert ((tint >= 80) & (tint <= 120)).all()
+    assert (np.ptp(tint, axis=(1, 2)) < 1e-3).all()
+    assert np.ptp(tint[:, 0, 0]) > 10
+
+
+def test_exploration_stays_within_bounds_and_keeps_most():
+    rng = np.random.default_rng(0)
+    action = np.tile([0.9, 0, 0, 0, 1, 0, 0], (4000, 1)).astype(np.float32)
+    tried = explored(action, sigma=0.15, epsilon=0.1, rng=rng)
+    assert np.abs(tried[:, :4]).max() <= 1
+    assert all(row in SETTINGS.tolist() for row in np.unique(tried[:, 4:], axis=0).tolist())
+    kept = (tried[:, 4:] == action[:, 4:]).all(axis=1).mean()
+    assert 0.9 < kept < 0.96
+    assert 0 < tried[:, 6].mean() < 0.01
+
+
+# --- Experience
+
+
+def _fields():
+    return {
+        "state": ((7,), np.float32), "image": ((16, 16, 3), np.uint8),
+        "action": ((7,), np.float32), "reward": ((), np.float32), "period_s": ((), np.float32),
+        "auxiliary": ((10,), np.float32),
+    }  # fmt: skip
+
+
+def _step(rng, n):
+    batch = some_batch(rng, n)
+    return {**batch, "next_state": batch["state"] + 1, "next_image": batch["image"]}
+
+
+@given(seed=st.integers(0, 10_000), length=st.integers(2, 40))
+@settings(max_examples=30)
+def test_every_transition_that_is_sampled_was_lived(seed, length):
+    """A counter as observation: what follows is one more, also where an episode was cut off."""
+    rng = np.random.default_rng(seed)
+    n, longest = 3, 4
+    replay = Experience(n * length, n, {"state": ((), np.int64)}, ["state"], longest)
+    clock, age, episode = np.zeros(n, int), np.zeros(n, int), np.arange(n) * 1000
+    for _ in range(3 * length):
+        now = episode + clock
+        age += 1
+        cut = age >= longest
+        terminated = (rng.random(n) < 0.2) & ~cut
+        done = cut | terminated
+        replay.add({"state": now, "next_state": now + 1, "terminated": terminated, "done": done})
+        clock += 1
+        clock[done] += 500  # another episode begins elsewhere
+        age[done] = 0
+        if replay.added < 2:
+            continue
+        batch = replay.sample(rng, 20)
+        alive = ~batch["terminated"]
+        assert (batch["next_state"][alive] == batch["state"][alive] + 1).all()
+    arrays = {name: array.copy() for name, array in replay.arrays().items()}
+    again = Experience(n * length, n, {"state": ((), np.int64)}, ["state"], longest)
+    again.restore(arrays, replay.added)
+    a, b = (r.sample(np.random.default_rng(1), 30) for r in (replay, again))
+    assert all((a[name] == b[name]).all() for name in a)
+
+
+# --- Training
+
+
+def test_a_known_optimum_is_learned():
+    """One step: success if x is near the state's, with the gripper closed. Nothing to bootstrap."""
+    config = replace(
+        SMALL, observation="state", batch_size=64, hidden_size=64, acting_tau=0.02, samples=64,
+        learning_rate=1e-3,
+    )  # fmt: skip
+    agent = QTOpt(config, {"base": slice(0, 1)}, SPACE, 0)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        n = 8 * 64
+        wanted = rng.uniform(-0.8, 0.8, (n, 1)).astype(np.float32)
+        action = np.concatenate(
+            [rng.uniform(-1, 1, (n, 4)), SETTINGS[rng.integers(4, size=n)]], axis=1
+        ).astype(np.float32)
+        good = (np.abs(action[:, 0] - wanted[:, 0]) < 0.3) & (action[:, 4] > 0)
+        agent.dispatch(
+            {
+                "state": wanted, "next_state": wanted, "action": action,
+                "reward": good.astype(np.float32), "terminated": np.ones(n, bool),
+                "period_s": np.ones(n, np.float32), "index": np.arange(n).reshape(8, 64),
+            }
+        )  # fmt: skip
+        agent.sync()
+    wanted = np.linspace(-0.7, 0.7, 15, dtype=np.float32)[:, None]
+    action = agent.averaged_policy()(wanted)
+    assert (action[:, 4] == 1).all()
+    assert np.abs(action[:, 0] - wanted[:, 0]).mean() < 0.15
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"observation": "state"}, {"target": "concurrent"}, {"mode": "blocking", "knowledge": ()}],
+)
+def test_a_run_trains_resumes_and_loads(tmp_path, options):
+    config = replace(SMALL, **options)
+    result = train(config, tmp_path / "run")
+    assert result["steps"] == 320
+    assert len(result["measures"]["success"]) == 8
+    assert {"success", "duration_s", "completion"} <= set(read_metrics(tmp_path / "run")[0])
+    policy = midstride.load(tmp_path / "run")
+    envs = make_envs(config, 2, evaluation=True)
+    observation, _ = envs.reset(seed=0)
+    assert policy(observation).shape == (2, 7)
+    assert config_from_dict(policy.description["config"]) == config
+
+    (tmp_path / "run" / "result.json").unlink()
+    trainer = Trainer.create(config)
+    assert trainer.restore(Run.open(tmp_path / "run"))
+    assert trainer.steps == 160
+    assert int(trainer.agent.state["updates"]) == 4 + 160 // 4
+    assert train(config, tmp_path / "run", resume=True)["steps"] == 320
+
+
+def test_a_seed_repeats_and_another_differs(tmp_path):
+    config = replace(SMALL, steps=160)
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(replace(config, seed=seed), tmp_path / name)
+    a, b, c = (midstride.load(tmp_path / name).weights for name in "abc")
+    assert all((a[name] == b[name]).all() for name in a)
+    assert any((a[name] != c[name]).any() for name in a)
+
+
+def test_scripted_data_has_successes_and_failures():
+    config = replace(SMALL, num_envs=16, scripted_steps=1600, observation="state", replay_size=4000)
+    envs = make_envs(config, 16)
+    envs.reset(seed=0)
+    learner = make_learner(config, envs, np.random.default_rng(0))
+    add_scripted(learner.replay, config, np.random.default_rng(0))
+    data = learner.replay.arrays()
+    ended = data["done"]
+    successes = (data["reward"] > 0.5).sum() / ended.sum()
+    assert 0.25 < successes < 0.8
+    assert (data["terminated"] & (data["reward"] < 0.5)).any()  # ended too early
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 50}, "image_size must be a multiple of 16, got 50"),
+        ({"mode": "blocking", "target": "concurrent"}, "the concurrent target is for concurrent"),
+        ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
+        ({"task": "cartpole"}, "qtopt is for the task grasp, got 'cartpole'"),
+        ({"scripted_steps": 10**6}, "replay_size must be at least scripted_steps"),
+        ({"samples": 2}, "samples must be at least 6"),
+        ({"gamma": 1.0}, "gamma must be below 1"),
+    ],
+)
+def test_bad_configurations_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        GraspConfig(**options)
