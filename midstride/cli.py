@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 import midstride
-from midstride.config import Config
+from midstride.config import Config, GraspConfig
 from midstride.timing import format_s, parse_latency, parse_s
 
-Experiment = Literal["theory", "awareness", "latencies", "figure2a", "figure2b", "scripted"]
+Experiment = Literal[
+    "theory", "awareness", "latencies", "figure2a", "figure2b", "scripted", "table1"
+]
 
 
 def train(
@@ -30,6 +32,7 @@ def train(
 
     The folder holds config.json, metrics.jsonl, checkpoints, result.json, the policy (load it with
     midstride.load), curve.png and a video. Ctrl-C saves a checkpoint; --resume goes on from it.
+    Grasping has options of its own: midstride train grasp --help.
 
     Args:
         name: of the run (default: made from task, agent, latency and knowledge)
@@ -53,6 +56,42 @@ def train(
         tensorboard,
         Console(),
     )
+
+
+def train_grasp(
+    config: tyro.conf.OmitArgPrefixes[GraspConfig],
+    row: int | None = None,
+    name: str | None = None,
+    runs: Path = Path("runs"),
+    seeds: int = 1,
+    resume: bool = False,
+    video: bool = True,
+    tensorboard: bool = False,
+) -> None:
+    """Train QT-Opt to grasp, and leave a folder with everything about it.
+
+    The folder holds config.json, metrics.jsonl, checkpoints, result.json, the policy (load it with
+    midstride.load), curve.png and a video. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    Args:
+        row: of the paper's Table 1, 1 to 7: sets mode, step penalty and knowledge
+        name: of the run (default: made from mode, latency and knowledge)
+        runs: folder that holds the runs
+        seeds: train this many, counting up from --seed, side by side on the cores
+        resume: go on with the run of this name; finished runs are not run again
+        video: film the final policy
+        tensorboard: write the metrics for TensorBoard too (needs midstride[tensorboard])
+    """
+    from midstride import studio
+    from midstride.table1 import row_config
+
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if row is not None:
+        config = row_config(config, row)
+        name = name or f"grasp-row{row}"
+    folder = runs / (name or studio.name_of(config))
+    studio.train_and_show(config, folder, seeds, resume, video, tensorboard, Console())
 
 
 def evaluate(
@@ -241,6 +280,9 @@ def reproduce(
     steps: int = 100_000,
     trials: int = 32,
     episodes: int = 500,
+    observation: Literal["image", "state"] = "image",
+    objects: int = 1,
+    rows: tuple[int, ...] = (),
     engine: Literal["local", "ray"] = "local",
     address: str | None = None,
     output: Path | None = None,
@@ -253,13 +295,17 @@ def reproduce(
             awareness: blocking control against 50 ms of latency with and without knowledge;
             latencies: one policy for latencies of 0 to 50 ms, drawn per episode;
             figure2a, figure2b: the paper's sweeps of Cartpole and Pendulum (hours on a laptop);
-            scripted: grasping without learning, blocking and concurrent (minutes)
+            scripted: grasping without learning, blocking and concurrent (minutes);
+            table1: QT-Opt on grasping, seven rows (hours on a laptop)
         task: of awareness and latencies
         agent: of awareness and latencies
-        seeds: of awareness and latencies: trainings of each kind
+        seeds: of awareness, latencies and table1: trainings of each kind
         steps: of awareness and latencies: environment steps of each training
         trials: of figures: draws of hyperparameters, each trained in every arm
         engine: of figures: local, or ray (needs midstride[ray])
+        observation: of table1: image, or state: where everything is
+        objects: of table1: in the bin
+        rows: of table1: which (default: all)
         episodes: of scripted: how many of each kind
         address: of figures: the Ray cluster, HOST:PORT or auto (default: start one here)
         output: folder for table, plot and configuration (default: results/EXPERIMENT...)
@@ -290,6 +336,16 @@ def reproduce(
         return
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if experiment == "table1":
+        from midstride import table1
+
+        name = "table1" if observation == "image" else "table1-state"
+        name += f"-{objects}-objects" if objects > 1 else ""
+        base = GraspConfig(observation=observation, objects=objects)
+        chosen = rows or tuple(table1.ROWS)
+        folder = output or Path("results") / name
+        table1.table1(base, chosen, seeds, folder, runs / name, Console())
+        return
     name = f"{experiment}-{task}-{agent}"
     run = experiments.awareness if experiment == "awareness" else experiments.latencies
     run(
@@ -303,7 +359,7 @@ def reproduce(
 
 def watch(
     world: Annotated[Literal["grasp"], tyro.conf.Positional],
-    policy: Literal["scripted", "blind", "random"] = "scripted",
+    policy: str = "scripted",
     mode: Literal["concurrent", "blocking"] = "concurrent",
     latency: str = "100ms",
     period: str | None = None,
@@ -320,7 +376,8 @@ def watch(
 
     Args:
         world: grasp: an arm over a bin of objects
-        policy: scripted: knows where the objects are; blind: down at random places; random
+        policy: scripted: knows where the objects are; blind: down at random places; random; or the
+            folder of a trained run, which brings its own mode, latency and objects
         mode: concurrent: the arm moves on while the policy thinks; blocking: it stands still
         latency: from an observation to the switch to the action chosen on it: 100ms, or
             episode:0,100ms (drawn at each reset), step:0,100ms (at each step), trace:FILE.csv
@@ -350,14 +407,15 @@ def watch(
 
 def main(args: list[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
-    if (sys.argv[1:] if args is None else args) == ["--version"]:
+    given = sys.argv[1:] if args is None else args
+    if given == ["--version"]:
         print(f"midstride {midstride.__version__}")
         return
     try:
         tyro.extras.subcommand_cli_from_dict(
             {
                 "demo": demo,
-                "train": train,
+                "train": train_grasp if given[:2] == ["train", "grasp"] else train,
                 "evaluate": evaluate,
                 "sweep": sweep,
                 "report": report,

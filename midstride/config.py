@@ -157,6 +157,8 @@ class Config(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.task == "grasp":
+            raise ValueError("grasp has options of its own: write midstride train grasp --...")
         object.__setattr__(self, "hidden", tuple(self.hidden))
         if any(size < 1 for size in self.hidden):
             raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")

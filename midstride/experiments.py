@@ -52,9 +52,7 @@ def _train_kinds(
     return jobs, {kind: results[i * seeds : (i + 1) * seeds] for i, kind in enumerate(jobs)}
 
 
-def _show_table(
-    title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console
-) -> None:
+def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console) -> None:
     """A table on the console and as Markdown; the first column is text, the others numbers."""
     headings = list(rows[0])
     table = Table(title=title)
@@ -98,7 +96,7 @@ def awareness(base: Config, seeds: int, output: Path, runs: Path, console: Conso
         for kind, values in means.items()
     ]
     title = f"{base.task}, {base.agent}: return of 1000 after {base.steps:,} steps"
-    _show_table(title, rows, output / "table.md", console)
+    show_table(title, rows, output / "table.md", console)
     returns = ["kind,seed,episode,return"]
     curves = ["kind,seed,steps,evaluation"]
     for kind, group in results.items():
@@ -161,7 +159,7 @@ def latencies(base: Config, seeds: int, output: Path, runs: Path, console: Conso
         for kind, by_latency in totals.items()
     ]
     title = f"{base.task}, {base.agent}, latency drawn per episode: return at each latency"
-    _show_table(title, rows, output / "table.md", console)
+    show_table(title, rows, output / "table.md", console)
     write_whole(output / "returns.csv", "\n".join(records) + "\n")
     save_figure(output / "latencies.png", _plot_latencies(totals, title))
     config = {"base": base.to_dict(), "kinds": ONE_FOR_ALL, "seeds": seeds, "episodes": EPISODES}
@@ -244,7 +242,7 @@ def scripted(episodes: int, output: Path, console: Console) -> None:
             }
         )
     title = f"Scripted grasping, 3 objects, {each * _SCRIPTED_ENVS} episodes each"
-    _show_table(title, rows, output / "table.md", console)
+    show_table(title, rows, output / "table.md", console)
     write_whole(output / "episodes.csv", "\n".join(records) + "\n")
     config = {"episodes": each * _SCRIPTED_ENVS, "latency_s": 0.1, "period_s": 0.3, "objects": 3}
     write_provenance(output, config, time.perf_counter() - started)

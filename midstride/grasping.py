@@ -130,7 +130,7 @@ class GraspVectorEnv(ManyEnvs):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.step_penalty, self.max_steps = step_penalty, max_steps
         self.end_on_success, self.observe_switch = end_on_success, observe_switch
-        self.scenes = _scenes(object_set, scenes, fewest, most, scene_seed, cores)
+        self.scenes = _scenes(object_set, scenes, fewest, most, scene_seed)
         self.world = World(num_envs, designs_of(object_set), most, min(cores, num_envs))
 
         n = num_envs
@@ -541,5 +541,5 @@ def _timing(
 
 
 @lru_cache(maxsize=4)
-def _scenes(object_set: str, count: int, fewest: int, most: int, seed: int, threads: int) -> Scenes:
-    return make_scenes(designs_of(object_set), count, fewest, most, seed, threads)
+def _scenes(object_set: str, count: int, fewest: int, most: int, seed: int) -> Scenes:
+    return make_scenes(designs_of(object_set), count, fewest, most, seed, available_cores())

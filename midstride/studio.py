@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from midstride.config import Config
-from midstride.evaluate import evaluate, interval
+from midstride.config import AnyConfig, Config, GraspConfig
+from midstride.evaluate import evaluate, interval, share_interval
+from midstride.grasping import GraspVectorEnv
 from midstride.make import make_envs
 from midstride.parallel import Job, progress_bars, status, train_all
 from midstride.policies import load
+from midstride.report import grasp_film
 from midstride.report.curves import plot_curves, save_figure
 from midstride.report.video import film, save_image, save_video, side_by_side, titled
 from midstride.runs import read_config
@@ -27,16 +30,17 @@ from midstride.vector import available_cores
 VIDEO_SEED = 2_000_000
 
 
-def name_of(config: Config) -> str:
+def name_of(config: AnyConfig) -> str:
     """A name for a run, from what sets it apart."""
     knows = "+".join(config.knowledge) or "none"
     latency = config.latency.replace(":", "_").replace(",", "_").replace("/", "_")
     task = config.task.replace(":", "_").replace("/", "_")
-    return f"{task}-{config.agent}-latency_{latency}-knows_{knows}"
+    mode = f"-{config.mode}" if isinstance(config, GraspConfig) else ""
+    return f"{task}-{config.agent}{mode}-latency_{latency}-knows_{knows}"
 
 
 def train_and_show(
-    config: Config,
+    config: AnyConfig,
     folder: Path,
     seeds: int,
     resume: bool,
@@ -69,8 +73,12 @@ def train_and_show(
         folders = [job.folder for job in jobs]
         results = train_all(jobs, console)
     console.print(_result_table(dict(zip(folders, results, strict=True))))
-    save_figure(folder / "curve.png", plot_curves({folder.name: folders}))
-    if video:
+    column = "success" if isinstance(config, GraspConfig) else "evaluation"
+    save_figure(folder / "curve.png", plot_curves({folder.name: folders}, column=column))
+    if video and isinstance(config, GraspConfig):
+        film_run(folders[0], 4, VIDEO_SEED, folder, console)
+    elif video:
+        assert isinstance(config, Config)
         frames, fps = film(load(folders[0]), config, seconds=20, seed=VIDEO_SEED)
         save_video(folder / "video.mp4", frames, fps)
     made = "curve.png, video.mp4" if video else "curve.png"
@@ -78,13 +86,17 @@ def train_and_show(
 
 
 def _result_table(results: dict[Path, dict[str, Any]]) -> Table:
-    table = Table("run", "return", "95 % interval", "steps", "seconds")
+    measured = any("measures" in result for result in results.values())
+    table = Table("run", "success" if measured else "return", "95 % interval", "steps", "seconds")
     for folder, result in results.items():
-        low, high = result["interval"]
+        mean, (low, high), form = result["mean_return"], result["interval"], ".0f"
+        if measured:
+            grasped = result["measures"]["success"]
+            mean, (low, high), form = float(np.mean(grasped)), share_interval(grasped), ".1%"
         table.add_row(
             folder.name,
-            f"{result['mean_return']:.0f}",
-            f"{low:.0f} to {high:.0f}",
+            f"{mean:{form}}",
+            f"{low:{form}} to {high:{form}}",
             f"{result['steps']:,}",
             f"{result['seconds']:.0f}",
         )
@@ -99,8 +111,13 @@ def evaluate_and_show(
     models = {text: parse_latency(text) for text in latencies or (config.latency,)}
     for model in models.values():
         make_envs(config, 1, model)  # reject what does not fit before anything runs
+    measured = isinstance(config, GraspConfig)
     table = Table(
-        "latency", "return", "95 % interval", "episode", title=f"{folder}: {episodes} episodes"
+        "latency",
+        "success" if measured else "return",
+        "95 % interval",
+        "episode",
+        title=f"{folder}: {episodes} episodes",
     )
     with progress_bars(console) as bars:
         bar = bars.add_task("evaluating", total=len(models) * episodes, status="")
@@ -110,11 +127,13 @@ def evaluate_and_show(
                 bars.update(bar, completed=done + finished)
 
             found = evaluate(policy, config, episodes, model, seed, on_episode=show)
-            totals = [episode.total for episode in found]
-            low, high = interval(totals)
+            totals = [e.measures["success"] if measured else e.total for e in found]
+            low, high = share_interval(totals) if measured else interval(totals)
             seconds = sum(episode.seconds for episode in found) / len(found)
             mean = sum(totals) / len(totals)
-            table.add_row(text, f"{mean:.1f}", f"{low:.1f} to {high:.1f}", f"{seconds:.1f} s")
+            form = ".1%" if measured else ".1f"
+            spread = f"{low:{form}} to {high:{form}}"
+            table.add_row(text, f"{mean:{form}}", spread, f"{seconds:.1f} s")
         bars.update(bar, completed=len(models) * episodes)
     console.print(table)
 
@@ -171,17 +190,29 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
 # --- Watching ------------------------------------------------------------------------------------
 
 
+SCRIPTED = ("scripted", "blind", "random")
+
+
 def watch_grasp(
-    options: dict[str, Any], policy: str, noise: float, episodes: int, seed: int, output: Path,
+    options: dict[str, Any],
+    policy: str,
+    noise: float,
+    episodes: int,
+    seed: int,
+    output: Path,
     console: Console,
-) -> None:  # fmt: skip
-    """Film episodes of grasping: a video of all, a contact sheet of the first."""
-    from midstride.grasping import GraspVectorEnv
-    from midstride.report import grasp_film
+) -> None:
+    """Film episodes of grasping: a video of all, a contact sheet of the first.
+
+    policy: one of SCRIPTED, or the folder of a trained run, which has its own options
+    """
     from midstride.tasks.grasp import actions, scripted
 
-    env = GraspVectorEnv(1, autoreset_mode="Disabled", scenes=64, **options)
     rng = np.random.default_rng(seed)
+    if policy not in SCRIPTED:
+        film_run(Path(policy), episodes, seed, output, console)
+        return
+    env = GraspVectorEnv(1, autoreset_mode="Disabled", scenes=64, **options)
 
     def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:
         if policy == "scripted":
@@ -192,9 +223,33 @@ def watch_grasp(
         drawn[:, actions.TERMINATE] = 0
         return drawn
 
+    _film(env, choose, episodes, seed, output / f"grasp-{policy}-{env.mode}", console)
+
+
+def film_run(folder: Path, episodes: int, seed: int, output: Path, console: Console) -> None:
+    """Film a trained grasping policy on the objects that it is evaluated with."""
+    config, policy = read_config(folder), load(folder)
+    if not isinstance(config, GraspConfig):
+        raise ValueError(f"{folder} holds a run of {config.task}, not of grasp")
+    env = make_envs(config, 1, evaluation=True)
+    env.autoreset_mode = AutoresetMode.DISABLED
+
+    def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:
+        return np.asarray(policy(observation))
+
+    _film(env, choose, episodes, seed, output / "video", console)
+
+
+def _film(
+    env: GraspVectorEnv,
+    choose: grasp_film.Choose,
+    episodes: int,
+    seed: int,
+    path: Path,
+    console: Console,
+) -> None:
     table = Table("episode", "grasped", "seconds", "decisions")
     films = []
-    name = f"grasp-{policy}-{env.mode}"
     with progress_bars(console) as bars:
         bar = bars.add_task("filming", total=episodes, status="")
         for k in range(episodes):
@@ -202,10 +257,10 @@ def watch_grasp(
             pictures = grasp_film.pictures(episode, env, available_cores())
             films.append(grasp_film.film(episode, pictures))
             if k == 0:
-                save_image(output / f"{name}.png", grasp_film.contact_sheet(episode, pictures))
+                save_image(path.with_suffix(".png"), grasp_film.contact_sheet(episode, pictures))
             grasped = "yes" if episode.success else "no"
             table.add_row(str(k), grasped, f"{episode.end_s:.1f}", str(len(episode.views)))
             bars.update(bar, completed=k + 1)
-    save_video(output / f"{name}.mp4", np.concatenate(films), grasp_film.FPS)
+    save_video(path.with_suffix(".mp4"), np.concatenate(films), grasp_film.FPS)
     console.print(table)
-    console.print(f"Saved: [bold]{output / name}[/bold].mp4, .png")
+    console.print(f"Saved: [bold]{path}[/bold].mp4, .png")

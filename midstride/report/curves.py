@@ -12,15 +12,18 @@ from matplotlib.figure import Figure
 from midstride.files import write_whole
 from midstride.runs import read_metrics
 
+_NAMES = {"evaluation": "return"}
 
-def plot_curves(groups: Mapping[str, Sequence[Path]], title: str = "") -> Figure:
-    """Greedy return against steps: a line per group, the mean of its runs, and their range."""
+
+def plot_curves(
+    groups: Mapping[str, Sequence[Path]], title: str = "", column: str = "evaluation"
+) -> Figure:
+    """The greedy policy against steps: a line per group, the mean of its runs, and their range."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, folders in groups.items():
         curves = [
-            {line["steps"]: line["evaluation"] for line in read_metrics(folder)}
-            for folder in folders
+            {line["steps"]: line[column] for line in read_metrics(folder)} for folder in folders
         ]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if not steps:
@@ -30,7 +33,11 @@ def plot_curves(groups: Mapping[str, Sequence[Path]], title: str = "") -> Figure
         if len(curves) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, lw=0)
-    axes.set(xlabel="environment steps", ylabel="return of the greedy policy", title=title)
+    axes.set(
+        xlabel="environment steps",
+        ylabel=f"{_NAMES.get(column, column)} of the greedy policy",
+        title=title,
+    )
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     if axes.lines:

@@ -1,0 +1,177 @@
+"""The paper's Table 1: seven ways to grasp, trained and evaluated side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from midstride.config import GraspConfig
+from midstride.evaluate import interval, share_interval
+from midstride.experiments import show_table
+from midstride.files import write_provenance, write_whole
+from midstride.parallel import Job, train_all
+from midstride.report.curves import plot_curves, save_figure
+
+STEP_PENALTY = 0.05
+_VTG, _PREVIOUS = "vector_to_go", "previous_action"
+ROWS: dict[int, dict[str, Any]] = {
+    1: {"mode": "blocking"},
+    2: {"mode": "blocking", "step_penalty": STEP_PENALTY},
+    3: {"mode": "concurrent"},
+    4: {"mode": "concurrent", "step_penalty": STEP_PENALTY},
+    5: {"mode": "concurrent", "step_penalty": STEP_PENALTY, "knowledge": (_VTG,)},
+    6: {"mode": "concurrent", "step_penalty": STEP_PENALTY, "knowledge": (_PREVIOUS,)},
+    7: {"mode": "concurrent", "step_penalty": STEP_PENALTY, "knowledge": (_VTG, _PREVIOUS)},
+}
+# Grasp success, episode duration (s) and action completion, as printed.
+PAPER = {
+    1: ("92.72 % ± 1.10", "132.09 ± 5.70", "92.33 % ± 1.48"),
+    2: ("91.53 % ± 1.04", "120.81 ± 9.13", "89.53 % ± 2.27"),
+    3: ("84.11 % ± 7.61", "122.15 ± 14.6", "43.4 % ± 22.41"),
+    4: ("83.77 % ± 9.27", "97.16 ± 6.28", "34.69 % ± 16.80"),
+    5: ("92.55 % ± 4.39", "82.98 ± 5.74", "47.28 % ± 14.25"),
+    6: ("92.70 % ± 1.42", "87.15 ± 4.80", "50.09 % ± 14.25"),
+    7: ("93.49 % ± 1.04", "90.75 ± 4.15", "49.19 % ± 14.98"),
+}
+_MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
+
+
+def row_config(config: GraspConfig, row: int) -> GraspConfig:
+    """The configuration of a row of the table: what the row says, the rest as it is."""
+    if row not in ROWS:
+        raise ValueError(f"Table 1 has rows 1 to {len(ROWS)}, got {row}")
+    plain: dict[str, Any] = {"step_penalty": 0.0, "knowledge": ()}
+    return replace(config, **{**plain, **ROWS[row]})
+
+
+def row_name(row: int) -> str:
+    options = ROWS[row]
+    knows = {_VTG: "VTG", _PREVIOUS: "previous action"}
+    parts = [
+        str(options["mode"]),
+        *(["penalty"] if "step_penalty" in options else []),
+        *(knows[name] for name in options.get("knowledge", ())),
+    ]
+    return f"{row}: {', '.join(parts)}"
+
+
+def table1(
+    base: GraspConfig,
+    rows: tuple[int, ...],
+    seeds: int,
+    output: Path,
+    runs: Path,
+    console: Console,
+) -> None:
+    """Train every row with several seeds, evaluate on held-out objects, beside the paper's table.
+
+    Rows run side by side on the cores; finished ones are never run again.
+    """
+    started = time.perf_counter()
+    jobs = {
+        (row, seed): Job(
+            f"{row_name(row)}, seed {seed}",
+            replace(row_config(base, row), seed=seed),
+            runs / f"row{row}" / f"seed{seed}",
+            unfinished="resume",
+        )
+        for seed in range(seeds)
+        for row in rows
+    }
+    results = dict(zip(jobs, train_all(list(jobs.values()), console), strict=True))
+    write_table(results, output, console)
+    curves = {row_name(r): [jobs[r, s].folder for s in range(seeds)] for r in rows}
+    title = f"Grasping, {base.objects} object{'s' * (base.objects > 1)}, {base.observation}"
+    figure = plot_curves(curves, title, column="success")
+    figure.axes[0].set_ylim(0, 1.02)
+    save_figure(output / "curves.png", figure)
+    config = {"base": base.to_dict(), "rows": {r: ROWS[r] for r in rows}, "seeds": seeds}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def write_table(
+    results: Mapping[tuple[int, int], Mapping[str, Any]], output: Path, console: Console
+) -> None:
+    """table.md, episodes.csv and table.png from the results of (row, seed)."""
+    rows = sorted({row for row, _ in results})
+    seeds = sorted({seed for _, seed in results})
+    records = [",".join(("row", "seed", "episode", *_MEASURES))]
+    lines = []
+    summary: dict[int, dict[str, tuple[float, float, float]]] = {}
+    for row in rows:
+        found: dict[str, Any] = {name: [] for name in _MEASURES}
+        for seed in seeds:
+            measures = results[row, seed]["measures"]
+            for i in range(len(measures["success"])):
+                values = ",".join(f"{measures[name][i]:.6g}" for name in _MEASURES)
+                records.append(f"{row},{seed},{i},{values}")
+            for name in _MEASURES:
+                found[name] += measures[name]
+        summary[row] = {
+            name: (float(np.mean(values)), *_interval(name, values))
+            for name, values in found.items()
+        }
+        by_seed = [np.mean(results[row, seed]["measures"]["success"]) for seed in seeds]
+        paper = PAPER[row]
+        lines.append(
+            {
+                "row": row_name(row),
+                "success": _percent(summary[row]["success"]),
+                "each seed": ", ".join(f"{share:.1%}" for share in by_seed),
+                "duration": _seconds(summary[row]["duration_s"]),
+                "completion": _percent(summary[row]["completion"]),
+                "paper: success": paper[0],
+                "duration, s": paper[1],
+                "completion ": paper[2],
+            }
+        )
+    count = sum(len(results[rows[0], seed]["measures"]["success"]) for seed in seeds)
+    show_table(f"Table 1: {count} held-out episodes a row", lines, output / "table.md", console)
+    write_whole(output / "episodes.csv", "\n".join(records) + "\n")
+    save_figure(output / "table.png", _plot(summary))
+
+
+def _interval(name: str, values: list[float]) -> tuple[float, float]:
+    return share_interval(values) if name == "success" else interval(values)
+
+
+def _percent(values: tuple[float, float, float]) -> str:
+    mean, low, high = values
+    return f"{mean:.1%} ({low:.1%} to {high:.1%})"
+
+
+def _seconds(values: tuple[float, float, float]) -> str:
+    mean, low, high = values
+    return f"{mean:.2f} s ({low:.2f} to {high:.2f})"
+
+
+def _plot(summary: Mapping[int, Mapping[str, tuple[float, float, float]]]) -> Figure:
+    """Ours as bars, the paper's as dots where the unit is the same."""
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    names = [row_name(row) for row in summary]
+    places = np.arange(len(names))[::-1]
+    titles = {"success": "grasp success", "duration_s": "duration, s", "completion": "completion"}
+    for axes, (name, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
+        values = np.array([summary[row][name] for row in summary])
+        errors = np.abs(values[:, 1:] - values[:, :1]).T
+        colours = ["#4e79a7" if "blocking" in text else "#f28e2b" for text in names]
+        axes.barh(places, values[:, 0], xerr=errors, color=colours, height=0.6)
+        if name != "duration_s":
+            column = 0 if name == "success" else 2
+            paper = [float(PAPER[row][column].split()[0]) / 100 for row in summary]
+            axes.plot(paper, places, "kD", ms=4, label="the paper's")
+            axes.set_xlim(0, 1.05)
+            axes.legend(fontsize=7, loc="lower left")
+        axes.set_title(title, fontsize=10)
+        axes.set_yticks(places, names, fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
