@@ -17,7 +17,7 @@ from midstride.parallel import Job, run_jobs
 from midstride.sweep.spec import Trial, expand, read_spec
 from midstride.timing import parse_latency, parse_s
 
-STEPS = 20_000  # of each of our trials, start-up, compilation and evaluations included
+STEPS = 60_000  # of each trial, as in the figure: start-up and evaluations included
 PEER_STEPS = 3_000  # of Stable-Baselines3, extrapolated to STEPS
 DRAWS = 4
 

@@ -1,5 +1,7 @@
 """Helpers that several test files use."""
 
+import time
+
 import numpy as np
 
 from midstride.envs import TaskVectorEnv
@@ -20,3 +22,10 @@ def assert_columns_alive(observations: np.ndarray, names: tuple[str, ...]) -> No
     spread = observations.reshape(-1, len(names)).std(axis=0)
     dead = [name for name, value in zip(names, spread, strict=True) if not value > 1e-6]
     assert not dead, f"dead columns: {dead}"
+
+
+def wait_until(condition, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)

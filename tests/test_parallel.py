@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from midstride.parallel import KILLED, Job, run_jobs, train_all
 from midstride.policies import load
 from midstride.runs import read_result
 from midstride.train import train
+from tests.helpers import wait_until
 
 TINY = Config(
     task="pointmass", steps=800, num_envs=4, hidden=(16,), learning_starts=100, batch_size=16,
@@ -100,13 +100,6 @@ def _workers_of(parent: int) -> list[int]:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return found
-
-
-def wait_until(condition, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened"
-        time.sleep(0.05)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc"), reason="looks at processes in /proc")

@@ -20,6 +20,7 @@ from midstride.runs import read_result
 from midstride.sweep.disk import FAILURE, read_table
 from midstride.sweep.run import RETRIES, local, run_sweep
 from midstride.sweep.spec import expand, parse_spec, read_spec, shipped
+from tests.helpers import wait_until
 
 TINY = """
 [common]
@@ -247,10 +248,10 @@ def test_ray_gives_the_same_table_and_survives_a_lost_worker(tmp_path):
             for event in run_on_ray(jobs):
                 yield event
                 if event.kind == "result" and not killed:
-                    pids = [w["pid"] for w in ray.util.state.list_workers() if _trains(w["pid"])]
-                    for pid in pids:
+                    wait_until(_training_processes)  # the next trial is under way
+                    for pid in _training_processes():
                         os.kill(pid, signal.SIGKILL)
-                    killed = bool(pids)
+                    killed = True
 
         run_sweep(parse_spec(TINY, "tiny"), 3, tmp_path / "ray", engine, QUIET)
     finally:
@@ -261,8 +262,13 @@ def test_ray_gives_the_same_table_and_survives_a_lost_worker(tmp_path):
     ).read_bytes()
 
 
-def _trains(pid: int) -> bool:
-    try:
-        return b"_train_there" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+def _training_processes() -> list[int]:
+    """Ray's workers are called by what they run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().startswith(b"ray::_train_there"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
