@@ -1,5 +1,7 @@
-"""Seconds per image of `mujoco.Renderer` on the grasping scene; run alone, as OpenGL is chosen when
-MuJoCo is first imported: MUJOCO_GL=egl python -m benchmarks.renderer SIZE COUNT
+"""Seconds per image of `mujoco.Renderer` on the grasping scene: as it comes, and without shadows.
+
+Run alone, as OpenGL is chosen when MuJoCo is first imported:
+MUJOCO_GL=egl python -m benchmarks.renderer SIZE COUNT
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ def main(size: int, count: int) -> None:
         renderer.update_scene(data, view)
         renderer.render()
 
-    render()
-    print(np.median([seconds(render) for _ in range(count)]))
+    for shadows in (True, False):
+        renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = shadows
+        render()
+        print(np.median([seconds(render) for _ in range(count)]))
     renderer.close()
 
 
