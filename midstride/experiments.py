@@ -18,6 +18,7 @@ from rich.table import Table
 from midstride.config import Config
 from midstride.evaluate import evaluate, share_interval
 from midstride.files import write_provenance, write_whole
+from midstride.loop import MEASURES
 from midstride.parallel import Job, train_all
 from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
@@ -207,7 +208,6 @@ def figure(
 # --- Scripted: what grasping looks like without learning -----------------------------------------
 
 _SCRIPTED_ENVS = 50
-_MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
 
 
 def scripted(episodes: int, output: Path, console: Console) -> None:
@@ -223,7 +223,7 @@ def scripted(episodes: int, output: Path, console: Console) -> None:
         for policy in ("privileged", "blind")
         for objects in OBJECT_SETS
     ]
-    rows, records = [], [",".join(("mode", "policy", "objects", *_MEASURES))]
+    rows, records = [], [",".join(("mode", "policy", "objects", *MEASURES))]
     for mode, policy, objects in track(work, "grasping", console=console):
         env = GraspVectorEnv(_SCRIPTED_ENVS, mode=mode, observation="state", object_set=objects)
         found = _grasp_episodes(env, policy, each)
@@ -264,6 +264,6 @@ def _grasp_episodes(env: Any, policy: str, each: int) -> dict[str, Any]:
             action = scripted.blind(env.world, env.steps_taken, rng)
         _, _, terminated, truncated, info = env.step(action)
         for i in np.flatnonzero((terminated | truncated) & (done < each)):
-            found.append([float(info[name][i]) for name in _MEASURES])
+            found.append([float(info[name][i]) for name in MEASURES])
             done[i] += 1
-    return dict(zip(_MEASURES, np.array(found).T, strict=True))
+    return dict(zip(MEASURES, np.array(found).T, strict=True))

@@ -16,6 +16,7 @@ from midstride.config import GraspConfig
 from midstride.evaluate import interval, share_interval
 from midstride.experiments import show_table
 from midstride.files import write_provenance, write_whole
+from midstride.loop import MEASURES
 from midstride.parallel import Job, train_all
 from midstride.report.curves import plot_curves, save_figure
 
@@ -40,7 +41,6 @@ PAPER = {
     6: ("92.70 % ± 1.42", "87.15 ± 4.80", "50.09 % ± 14.25"),
     7: ("93.49 % ± 1.04", "90.75 ± 4.15", "49.19 % ± 14.98"),
 }
-_MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
 
 
 def row_config(config: GraspConfig, row: int) -> GraspConfig:
@@ -103,17 +103,17 @@ def write_table(
     """table.md, episodes.csv and table.png from the results of (row, seed)."""
     rows = sorted({row for row, _ in results})
     seeds = sorted({seed for _, seed in results})
-    records = [",".join(("row", "seed", "episode", *_MEASURES))]
+    records = [",".join(("row", "seed", "episode", *MEASURES))]
     lines = []
     summary: dict[int, dict[str, tuple[float, float, float]]] = {}
     for row in rows:
-        found: dict[str, Any] = {name: [] for name in _MEASURES}
+        found: dict[str, Any] = {name: [] for name in MEASURES}
         for seed in seeds:
             measures = results[row, seed]["measures"]
             for i in range(len(measures["success"])):
-                values = ",".join(f"{measures[name][i]:.6g}" for name in _MEASURES)
+                values = ",".join(f"{measures[name][i]:.6g}" for name in MEASURES)
                 records.append(f"{row},{seed},{i},{values}")
-            for name in _MEASURES:
+            for name in MEASURES:
                 found[name] += measures[name]
         summary[row] = {
             name: (float(np.mean(values)), *_interval(name, values))
