@@ -129,6 +129,12 @@ def _camera_figure(env: GraspVectorEnv) -> list[Figure]:
             float(theirs / ours),
             "x",
             f"mujoco.Renderer with EGL, {IMAGE}x{IMAGE}, same scene: {1e3 * theirs:.1f} ms an "
-            f"image (without shadows {1e3 * unshaded:.1f} ms), ours {1e3 * ours:.2f} ms",
-        )
+            f"image, ours {1e3 * ours:.2f} ms",
+        ),
+        Figure(
+            "camera/vs-renderer-without-shadows",
+            float(unshaded / ours),
+            "x",
+            f"the same with its shadows off, as ours has none: {1e3 * unshaded:.1f} ms an image",
+        ),
     ]

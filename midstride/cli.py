@@ -393,6 +393,8 @@ def watch(
 
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     if not 0 <= noise <= 1:
         raise ValueError(f"noise must be from 0 to 1, got {noise}")
     options = {

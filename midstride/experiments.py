@@ -238,6 +238,7 @@ def scripted(episodes: int, output: Path, console: Console) -> None:
                 "95 % interval": f"{low:.1%} to {high:.1%}",
                 "duration": f"{found['duration_s'].mean():.2f} s",
                 "completion": f"{found['completion'].mean():.0%}",
+                "until the switch": f"{found['completion_until_switch'].mean():.0%}",
                 "jerk": f"{found['jerk'].mean():.0f} m/s³",
             }
         )

@@ -36,6 +36,7 @@ _WHERE = ("x", "y", "yaw")  # of the hand, which an image shows
 _OBJECT = ("there", "dx", "dy", "dz", "across_cos", "across_sin", "width")
 _OFFSET_M = 0.1  # unit of dx, dy, dz
 _WIDTH_M = 0.03  # unit of a width
+_MOST_CAMERA_JITTER_M = 0.2  # beyond, it would look from under the table
 
 
 class GraspVectorEnv(ManyEnvs):
@@ -69,7 +70,7 @@ class GraspVectorEnv(ManyEnvs):
     open and terminate, on above 0.5. `info` holds, one row per environment: reward_before_switch
     and reward_after_switch, latency_s, period_s, and the knowledge about the action in flight,
     used or not: previous_action, selection_time, vector_to_go. Where an episode ends also success,
-    duration_s, policy_duration_s, completion and jerk (docs/grasping.md).
+    duration_s, policy_duration_s, completion, completion_until_switch and jerk (docs/grasping.md).
     """
 
     def __init__(
@@ -112,14 +113,12 @@ class GraspVectorEnv(ManyEnvs):
         cores = available_cores() if threads is None else check_count("threads", threads)
         _check_choice("mode", mode, ("concurrent", "blocking"))
         _check_choice("observation", observation, ("image", "state"))
-        for name, jitter in (
-            ("camera_jitter", camera_jitter),
-            ("light_jitter", light_jitter),
-            ("colour_jitter", colour_jitter),
-            ("step_penalty", step_penalty),
-        ):
-            if not 0 <= jitter <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, got {jitter}")
+        _check_between("camera_jitter", camera_jitter, _MOST_CAMERA_JITTER_M)
+        _check_between("light_jitter", light_jitter, 1)
+        _check_between("colour_jitter", colour_jitter, 1)
+        _check_between("step_penalty", step_penalty, 1)
+        if isinstance(scene_seed, bool) or not isinstance(scene_seed, int) or scene_seed < 0:
+            raise ValueError(f"scene_seed must be a whole number of at least 0, got {scene_seed!r}")
         if depth and observation == "state":
             raise ValueError("depth is an image: it needs observation 'image'")
         fewest, most = _counts(objects)
@@ -186,7 +185,7 @@ class GraspVectorEnv(ManyEnvs):
         self.action_space = batch_space(self.single_action_space, n)
         self.metadata = {
             "render_modes": ["rgb_array"],
-            "render_fps": round(1 / (self.timing.shortest_period_ticks * TICK_S)),
+            "render_fps": max(1, round(1 / (self.timing.shortest_period_ticks * TICK_S))),
             "autoreset_mode": self.autoreset_mode,
         }
 
@@ -242,7 +241,8 @@ class GraspVectorEnv(ManyEnvs):
         self._check_physics()
         self._steps += ~waiting
         self._latency_s = latency_ticks * TICK_S
-        self._measures.add(decision, self.world.pose(), ~waiting)
+        pose = self.world.pose()
+        self._measures.add(decision, pose, ~waiting)
 
         lifted = self.world.lifted().any(axis=1)
         last = terminate | (self._steps >= self.max_steps)
@@ -262,13 +262,10 @@ class GraspVectorEnv(ManyEnvs):
             "reward_after_switch": after,
             "latency_s": self._latency_s.copy(),
             "period_s": decision.period_ticks * TICK_S,
-            "previous_action": actions.astype(np.float32),
-            "selection_time": selection_time(self._latency_s, self.timing.latency_high_s),
-            "vector_to_go": self.world.vector_to_go(),
         }
         if at_switch is not None:
             info["observation_at_switch"] = at_switch
-        observation, ended = self._conclude(info, self._measures.report(success), waiting)
+        observation, ended = self._conclude(info, self._measures.report(success, pose), waiting)
         return observation, before + after, terminated & ended, ended & ~terminated, info
 
     def render(self) -> tuple[Image, ...] | None:
@@ -278,6 +275,13 @@ class GraspVectorEnv(ManyEnvs):
         ids = np.arange(self.num_envs)
         colours = Look(colours=self._look.colours)
         return tuple(self._wide_camera.of_batch(self.world.batch, ids, colours))
+
+    def _knowledge(self) -> Info:
+        return {
+            "previous_action": self._past.actions[:, 0].copy(),
+            "selection_time": selection_time(self._latency_s, self.timing.latency_high_s),
+            "vector_to_go": self.world.vector_to_go(),
+        }
 
     @property
     def _over(self) -> Mask:
@@ -427,29 +431,35 @@ class _Measures:
 
     completion: of the commanded displacements, how much was done when the next observation was
         taken: what was moved along the commanded directions (overshoot left out), summed, over
-        the sum of their lengths.
-    jerk: root mean square of the fingertips' third derivative, from their places every 20 ms.
+        the sum of their lengths; completion_until_switch: the same when the next action took over.
+    jerk: root mean square of the fingertips' third derivative, from their places at every turn of
+        the controller.
     """
 
     def __init__(self, n: int) -> None:
         self.seconds = np.zeros(n)
         self.first_latency_s = np.full(n, np.nan)
         self.commanded_m = np.zeros(n)
-        self.executed_m = np.zeros(n)
-        self.squared_jerk = np.zeros(n)  # integrated over time
-        self.jerk_s = np.zeros(n)
-        # Place, velocity, acceleration; NaN until there are enough places.
+        self.executed_m = np.zeros(n)  # up to the next observations
+        self.until_switch_m = np.zeros(n)  # up to the next switches
+        self.asked_m = np.zeros((n, 3))  # of the action in flight
+        self.from_m = np.zeros((n, 3))
+        self.squared_jerk = np.zeros(n)
+        self.jerks = np.zeros(n, np.int64)
+        # Place, velocity and acceleration, and when: NaN until there are enough places.
         self.derivatives = np.full((3, n, 3), np.nan)
-        self.before_s = np.zeros(n)
+        self.when_s = np.full((3, n), np.nan)
+        self.clock_s = np.zeros(n)
 
     def reset(self, ids: NDArray[np.integer]) -> None:
         for total in (
-            self.seconds, self.commanded_m, self.executed_m, self.squared_jerk, self.jerk_s,
-            self.before_s,
+            self.seconds, self.commanded_m, self.executed_m, self.until_switch_m, self.asked_m,
+            self.squared_jerk, self.jerks, self.clock_s,
         ):  # fmt: skip
             total[ids] = 0
         self.first_latency_s[ids] = np.nan
         self.derivatives[:, ids] = np.nan
+        self.when_s[:, ids] = np.nan
 
     def add(self, decision: Decision, pose: Array, active: Mask) -> None:
         latency_s = decision.latency_ticks * TICK_S
@@ -457,12 +467,11 @@ class _Measures:
         fresh = active & np.isnan(self.first_latency_s)
         self.first_latency_s[fresh] = latency_s[fresh]
 
-        asked = decision.commanded[:, :3]
-        length = np.linalg.norm(asked, axis=1)
-        done = ((pose - decision.pose_at_switch)[:, :3] * asked).sum(axis=1)
-        along = np.divide(done, length, out=np.zeros_like(done), where=length > 1e-6)
-        self.commanded_m += np.where(active, length, 0)
-        self.executed_m += np.where(active, np.minimum(along, length), 0)
+        switch, asked = decision.pose_at_switch[:, :3], decision.commanded[:, :3]
+        self.until_switch_m += np.where(active, _along(switch - self.from_m, self.asked_m), 0)
+        self.commanded_m += np.where(active, np.linalg.norm(asked, axis=1), 0)
+        self.executed_m += np.where(active, _along(pose[:, :3] - switch, asked), 0)
+        self.from_m[active], self.asked_m[active] = switch[active], asked[active]
         self._add_jerk(decision)
 
     def _add_jerk(self, decision: Decision) -> None:
@@ -472,30 +481,38 @@ class _Measures:
         joints = np.concatenate([joints for _, joints in decision.trail])
         places = kinematics.forward(joints)[0].reshape(-1, n, 3)
         for (ticks, _), place in zip(decision.trail, places, strict=True):
-            moved = ticks > 0
-            dt = np.where(self.before_s > 0, self.before_s, np.nan)[:, None]
-            position, velocity, acceleration = self.derivatives
-            new_velocity = (place - position) / dt
-            new_acceleration = (new_velocity - velocity) / dt
-            jerk = ((new_acceleration - acceleration) / dt)[moved]
-            known = np.isfinite(jerk).all(axis=1)
-            ids = np.flatnonzero(moved)[known]
-            self.squared_jerk[ids] += (jerk[known] ** 2).sum(axis=1) * self.before_s[ids]
-            self.jerk_s[ids] += self.before_s[ids]
-            for old, new in zip(
-                self.derivatives, (place, new_velocity, new_acceleration), strict=True
-            ):
-                old[moved] = new[moved]
-            self.before_s[moved] = ticks[moved] * TICK_S
+            turn = ticks > 0
+            # Differences belong to the middle of what they are differences of.
+            value, when = place, self.clock_s
+            for k in range(3):
+                last, then = self.derivatives[k].copy(), self.when_s[k].copy()
+                self.derivatives[k][turn], self.when_s[k][turn] = value[turn], when[turn]
+                value = (value - last) / (when - then)[:, None]
+                when = (when + then) / 2
+            known = turn & np.isfinite(value).all(axis=1)
+            self.squared_jerk[known] += (value[known] ** 2).sum(axis=1)
+            self.jerks[known] += 1
+            self.clock_s += ticks * TICK_S
 
-    def report(self, success: Mask) -> Info:
+    def report(self, success: Mask, pose: Array) -> Info:
+        """`pose`: at the end of the episode, which is also that of the action in flight."""
+        last = _along(pose[:, :3] - self.from_m, self.asked_m)
         return {
             "success": success.copy(),
             "duration_s": self.seconds.copy(),
             "policy_duration_s": self.seconds - np.nan_to_num(self.first_latency_s),
             "completion": _ratio(self.executed_m, self.commanded_m),
-            "jerk": np.sqrt(_ratio(self.squared_jerk, self.jerk_s)),
+            "completion_until_switch": _ratio(self.until_switch_m + last, self.commanded_m),
+            "jerk": np.sqrt(_ratio(self.squared_jerk, self.jerks.astype(float))),
         }
+
+
+def _along(moved: Array, asked: Array) -> Array:
+    """How far `moved` (n, 3) goes along `asked`, no farther than it."""
+    length = np.linalg.norm(asked, axis=1)
+    inner = (moved * asked).sum(axis=1)
+    done = np.divide(inner, length, out=np.zeros_like(inner), where=length > 1e-6)
+    return np.minimum(done, length)
 
 
 def _ratio(a: Array, b: Array) -> Array:
@@ -520,9 +537,15 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
+def _check_between(name: str, value: Any, most: float) -> None:
+    if not isinstance(value, (int, float, np.number)) or not 0 <= value <= most:
+        raise ValueError(f"{name} must be a number from 0 to {most:g}, got {value!r}")
+
+
 def _counts(objects: int | tuple[int, int]) -> tuple[int, int]:
-    pair = (objects, objects) if isinstance(objects, (int, np.integer)) else tuple(objects)
-    if len(pair) != 2 or not all(isinstance(count, (int, np.integer)) for count in pair):
+    pair: Any = objects if isinstance(objects, (tuple, list)) else (objects, objects)
+    whole = [isinstance(c, (int, np.integer)) and not isinstance(c, bool) for c in pair]
+    if len(pair) != 2 or not all(whole):
         raise ValueError(f"objects must be a number, or two: fewest and most; got {objects!r}")
     return int(pair[0]), int(pair[1])
 

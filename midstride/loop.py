@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 Step = dict[str, NDArray[Any]]
 Act = Callable[[Any], NDArray[Any]]
-MEASURES = ("success", "duration_s", "policy_duration_s", "completion", "jerk")
+MEASURES = (
+    "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
+)  # fmt: skip
 
 
 def interact(

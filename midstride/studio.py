@@ -209,6 +209,11 @@ def watch_grasp(
     from midstride.tasks.grasp import actions, scripted
 
     rng = np.random.default_rng(seed)
+    if policy not in SCRIPTED and not (Path(policy) / "config.json").exists():
+        raise ValueError(
+            f"unknown policy {policy!r}: choose from {', '.join(SCRIPTED)}, or give the folder of "
+            "a finished run"
+        )
     if policy not in SCRIPTED:
         film_run(Path(policy), episodes, seed, output, console)
         return

@@ -57,6 +57,10 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
         """Observe now; only environments `ids` have changed since the last capture."""
         raise NotImplementedError
 
+    def _knowledge(self) -> Info:
+        """Entries of `info` that belong to the observation, also at the start of an episode."""
+        return {}
+
     @property
     def _over(self) -> Mask:
         """Whose episode has ended and has not begun anew."""
@@ -91,7 +95,9 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
                 self._rngs[i] = seeding.np_random(s)[0]
         ids = np.flatnonzero(mask)
         self._begin(ids)
-        return self._capture(None if mask.all() else ids), {}
+        info = self._knowledge()
+        info.update(_masks(info, mask))
+        return self._capture(None if mask.all() else ids), info
 
     def use_generators(self, rngs: Sequence[np.random.Generator]) -> None:
         """Draw everything random in environment i from rngs[i] from now on."""
@@ -111,9 +117,11 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
 
         at_end: entries that only ended episodes have
         """
+        info.update(self._knowledge())
         ended = self._over & ~waiting
         if waiting.any():
             self._begin(np.flatnonzero(waiting))
+            info.update(self._knowledge())
         info.update(_masks(info, ~waiting))
         if ended.any():
             info.update(at_end)
@@ -127,6 +135,7 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
             ids = np.flatnonzero(ended)
             self._begin(ids)
             observation = self._capture(ids)
+            info.update(self._knowledge())  # final_info keeps that of the last observation
         return observation, ended
 
 
@@ -147,25 +156,15 @@ class OneEnv(gymnasium.Env[Any, Any], EzPickle):
     ) -> tuple[Any, Info]:
         super().reset(seed=seed)
         self.vector.use_generators([self.np_random])
-        observation, _ = self.vector.reset()
-        return _first(observation), {}
+        observation, info = self.vector.reset()
+        return _first(observation), _of_first(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         observation, reward, terminated, truncated, info = self.vector.step(
             np.asarray(action)[None]
         )
-        single = {
-            name: _first(value)
-            for name, value in info.items()
-            if not name.startswith("_") and info[f"_{name}"][0]
-        }
-        return (
-            _first(observation),
-            float(reward[0]),
-            bool(terminated[0]),
-            bool(truncated[0]),
-            single,
-        )
+        ended = bool(terminated[0]), bool(truncated[0])
+        return _first(observation), float(reward[0]), *ended, _of_first(info)
 
     def render(self) -> Image | None:
         images: Any = self.vector.render()
@@ -176,6 +175,14 @@ def _first(batch: Any) -> Any:
     if isinstance(batch, dict):
         return {name: part[0] for name, part in batch.items()}
     return batch[0]
+
+
+def _of_first(info: Info) -> Info:
+    return {
+        name: _first(value)
+        for name, value in info.items()
+        if not name.startswith("_") and info[f"_{name}"][0]
+    }
 
 
 def _rows(observation: Any) -> Any:

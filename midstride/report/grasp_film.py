@@ -20,8 +20,8 @@ from midstride.tasks.grasp.world import SCALE, World
 # What to do on an observation, in an environment that can be looked into.
 Choose = Callable[[Any, GraspVectorEnv], NDArray[np.floating]]
 
-_FRAME_TICKS = 10
-FPS = 1 / (_FRAME_TICKS * TICK_S)
+_FRAME_S = 0.04
+FPS = 1 / _FRAME_S
 _WIDTH, _HEIGHT, _INSET = 400, 300, 128
 _TIMELINE_WIDTH = 520
 _THINK, _COLOURS = "#f28e2b", ("#4e79a7", "#86b0d6")
@@ -38,13 +38,18 @@ class Episode:
     closes_s: list[float] = field(default_factory=list)
     end_s: float = 0.0
     success: bool = False
-    times_s: list[float] = field(default_factory=list)  # of frames
+    times_s: list[float] = field(default_factory=list)  # of what follows
     states: list[NDArray[np.floating]] = field(default_factory=list)  # of the physics
     hand_m: list[NDArray[np.floating]] = field(default_factory=list)
     to_go_m: list[float] = field(default_factory=list)
     views: list[Image] = field(default_factory=list)  # what was observed, at each capture
     fields: dict[str, NDArray[Any]] = field(default_factory=dict)  # of the model: the objects
-    policy_sees: list[int] = field(default_factory=list)  # index of the view, for each frame
+    policy_sees: list[int] = field(default_factory=list)  # index of the view, at each time
+
+    def frames(self) -> NDArray[np.intp]:
+        """Which of the times the frames of a film show, one every 40 ms, the end included."""
+        wanted = np.arange(0, self.end_s + _FRAME_S, _FRAME_S)
+        return np.maximum(np.searchsorted(self.times_s, wanted + 1e-9, side="right") - 1, 0)
 
 
 def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
@@ -57,8 +62,6 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
     start_s = 0.0
 
     def record(now: int) -> None:
-        if now % _FRAME_TICKS:
-            return
         episode.times_s.append(start_s + now * TICK_S)
         episode.states.append(world.batch.state[0].copy())
         episode.hand_m.append(world.pose()[0, :3])
@@ -79,6 +82,7 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
         start_s += float(info["period_s"][0])
         if terminated[0] or truncated[0]:
             break
+    record(0)  # the end
     world.each_turn = lambda now: None
     episode.end_s, episode.success = start_s, bool(info["success"][0])
     outcome = "grasped" if episode.success else "not grasped"
@@ -97,13 +101,14 @@ def pictures(episode: Episode, env: GraspVectorEnv, threads: int) -> NDArray[np.
     camera = Camera(WIDE_VIEWPOINT, _WIDTH, _HEIGHT)
     look = Look(colours=world.fields["geom_rgba"])
     frames: list[Image] = []
-    for first in range(0, len(episode.states), k):
-        some = episode.states[first : first + k]
+    shown = episode.frames()
+    for first in range(0, len(shown), k):
+        some = [episode.states[i] for i in shown[first : first + k]]
         ids = np.arange(len(some))
         world.batch.state[ids] = np.stack(some)
         frames += list(camera.of_batch(world.batch, ids, look.of(ids)))
-    for frame, seen in zip(frames, episode.policy_sees, strict=True):
-        view = episode.views[seen]
+    for frame, i in zip(frames, shown, strict=True):
+        view = episode.views[episode.policy_sees[i]]
         index = np.arange(_INSET) * len(view) // _INSET
         frame[: _INSET + 4, : _INSET + 4] = 255
         frame[2 : _INSET + 2, 2 : _INSET + 2] = view[index][:, index]
@@ -125,10 +130,11 @@ def timeline(episode: Episode, width: int, height: int) -> Figure:
     who.set_title(episode.title, fontsize=9)
     times = np.array(episode.times_s)
     if len(times) > 1:
-        moved = np.linalg.norm(np.diff(episode.hand_m, axis=0), axis=1) / np.diff(times)
+        steps = np.maximum(np.diff(times), TICK_S)
+        moved = np.linalg.norm(np.diff(episode.hand_m, axis=0), axis=1) / steps
         speed.plot((times[1:] + times[:-1]) / 2, moved * 100, color="#333", label="speed, cm/s")
     speed.plot(times, np.array(episode.to_go_m) * 100, color="#e15759", label="vector-to-go, cm")
-    speed.set(xlabel="seconds", ylim=(0, 24), xlim=(0, episode.end_s))
+    speed.set(xlabel="seconds", ylim=(0, 24), xlim=(0, max(episode.end_s, _FRAME_S)))
     speed.legend(fontsize=7, loc="upper right", ncols=2, frameon=False)
     for axes in (who, speed):
         axes.tick_params(labelsize=7)
@@ -142,11 +148,12 @@ def film(episode: Episode, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
     drawn = _drawn(figure)
     axes = figure.axes
     joined = []
-    for frame, now in zip(frames, episode.times_s, strict=True):
+    for k, frame in enumerate(frames):
+        now = min(k * _FRAME_S / max(episode.end_s, _FRAME_S), 1.0)
         panel = drawn.copy()
         for ax in axes:
             box = ax.get_window_extent()
-            x = int(box.x0 + (box.x1 - box.x0) * now / episode.end_s)
+            x = int(box.x0 + (box.x1 - box.x0) * now)
             panel[len(panel) - int(box.y1) : len(panel) - int(box.y0), x : x + 2] = (200, 30, 30)
         joined.append(np.concatenate([frame, panel], axis=1))
     joined += [joined[-1]] * round(FPS / 2)  # the end, to be looked at
@@ -157,7 +164,9 @@ def contact_sheet(episode: Episode, frames: NDArray[np.uint8]) -> Image:
     """A few moments of an episode over its timeline, as one picture."""
     chosen = np.linspace(0, len(frames) - 1, 8).round().astype(int)
     rows = [
-        np.concatenate([_stamped(frames[i], episode.times_s[i]) for i in half], axis=1)
+        np.concatenate(
+            [_stamped(frames[i], min(i * _FRAME_S, episode.end_s)) for i in half], axis=1
+        )
         for half in (chosen[:4], chosen[4:])
     ]
     below = _drawn(timeline(episode, 4 * _WIDTH, _HEIGHT))

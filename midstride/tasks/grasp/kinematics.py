@@ -25,7 +25,7 @@ from midstride.tasks.grasp.model import (
 Array = NDArray[np.floating]
 
 _DAMPING = 1e-4  # of the least squares
-_TO_HOME = 0.02  # share of the way to the home posture per update, where the task leaves it free
+_TO_HOME_S = 1.0  # time constant of the pull to the home posture, where the task leaves it free
 
 
 def forward(joints: Array) -> tuple[Array, Array, Array, Array]:
@@ -71,7 +71,7 @@ def track(joints: Array, wanted: Array, dt_s: Array) -> Array:
     tip, rotation, axes, points = forward(joints)
     jacobian = np.concatenate([_cross(axes, tip[:, None] - points), axes], axis=2)  # (n, 7, 6)
     error = np.concatenate([wanted[:, :3] - tip, _turn_to(rotation, wanted[:, 3])], axis=1)
-    posture = _TO_HOME * (HOME - joints)
+    posture = -np.expm1(-dt_s / _TO_HOME_S)[:, None] * (HOME - joints)
     posture[:, -1] = 0  # the last joint is the yaw
     left = error - (posture[:, None] @ jacobian)[:, 0]
     squared = np.swapaxes(jacobian, 1, 2) @ jacobian + _DAMPING * np.eye(6)

@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Design:
-    """An object: parts around its centre of mass, and a mass in kg.
+    """An object: parts around the middle of its bounding box, taken as its centre of mass, in kg.
 
     `half_extents` are those of its bounding box. `grip_yaw` is the direction, in the object's
     frame, along which the fingers should close.

@@ -5,8 +5,9 @@ switch the new action pre-empts it: its goal is relative to where the hand is th
 control the next capture comes after a fixed period; in blocking control once the hand has arrived
 and is at rest. Blocking thinks while it stands still; there is no other difference.
 
-The controller runs every 20 ms, counted from the capture: the reference moves on, and inverse
-kinematics gives joint targets. Switches and captures may come at any physics tick in between.
+The controller has a turn at every capture, at every switch, and every 20 ms after each: the
+reference moves on, and inverse kinematics gives joint targets. Captures and switches may come at
+any physics tick; a turn that one of them cuts short moves the reference on by so much less.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from midstride.tasks.grasp.objects import Design
 Array = NDArray[np.floating]
 Mask = NDArray[np.bool_]
 
-CONTROL_TICKS = 5  # between two turns of the controller; fewer before a capture
+CONTROL_TICKS = 5  # between two turns of the controller; fewer before a capture or a switch
 LAG_S = 0.1  # of the servos, kv / kp: what the feed-forward makes up for
 
 # An action of 1 moves this far; goals stay within the workspace.
@@ -145,6 +146,9 @@ class World:
             self.fields[name][ids[:, None, None], where.reshape(len(where), -1)[None]] = rows[
                 chosen
             ].reshape(*chosen.shape, -1, *rows.shape[2:])
+        own = self.model.body_subtreemass[0] - self.model.body_mass[at.object_bodies].sum()
+        masses = self.fields["body_mass"][ids[:, None], at.object_bodies]
+        self.fields["body_subtreemass"][ids, 0] = own + masses.sum(axis=1)
         absent_env, absent_slot = np.nonzero(chosen < 0)
         bodies = at.object_bodies[absent_slot]
         self.fields["body_gravcomp"][ids[absent_env], bodies] = 1
@@ -215,16 +219,19 @@ class World:
         pose_at_switch, commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
         fingers = self.qpos[:, self.places.fingers].copy()
         trail: list[tuple[NDArray[np.int64], Array]] = []
+        since = np.zeros(self.n, np.int64)  # what each controller's turns are counted from
         now = 0
         while True:
             switching = running & (latency_ticks == now)
             if switching.any():
                 pose, asked = self.switch(switching, displacement, grip)
                 pose_at_switch[switching], commanded[switching] = pose[switching], asked[switching]
+                since[switching] = now
                 at_switch(switching)
+            turn = (now - since) % CONTROL_TICKS == 0
             if period_ticks is None:
                 after = now - latency_ticks
-                due = running & (now % CONTROL_TICKS == 0) & (after >= _AT_LEAST_TICKS)
+                due = running & turn & (after >= _AT_LEAST_TICKS)
                 if due.any():
                     still = np.abs(self.qpos[:, self.places.fingers] - fingers).max(axis=1)
                     rest = self._arrived() & (still < _FINGERS_AT_REST_M)
@@ -233,19 +240,18 @@ class World:
             running &= end > now
             if not running.any():
                 break
-            if now % CONTROL_TICKS == 0:
+            turn &= running
+            ahead = np.where(latency_ticks > now, np.minimum(latency_ticks, end), end) - now
+            if turn.any():
                 self.each_turn(now)
-                fingers = self.qpos[:, self.places.fingers].copy()
-                ticks = np.where(running, np.minimum(CONTROL_TICKS, end - now), 0)
+                fingers[turn] = self.qpos[turn][:, self.places.fingers]
+                ticks = np.where(turn, np.minimum(CONTROL_TICKS, ahead), 0)
                 trail.append((ticks, self.qpos[:, self.places.arm].copy()))
-                self.control(running, ticks)
-            # On to the next event: the controller's turn, a switch, or a capture.
-            ahead = [now + CONTROL_TICKS - now % CONTROL_TICKS]
-            ahead += [int(t) for t in np.unique(latency_ticks[running]) if t > now]
-            ahead += [int(t) for t in np.unique(end[running])]
-            until = min(ahead)
-            self.physics(running, until - now)
-            now = until
+                self.control(turn, ticks)
+            # On to the next event: a turn of some controller, a switch, or a capture.
+            left = np.minimum(CONTROL_TICKS - (now - since) % CONTROL_TICKS, ahead)[running].min()
+            self.physics(running, int(left))
+            now += int(left)
         return Decision(latency_ticks, end, pose_at_switch, commanded, trail)
 
     def _arrived(self) -> Mask:
