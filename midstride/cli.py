@@ -115,23 +115,21 @@ def evaluate(
     studio.evaluate_and_show(run, latency, episodes, seed, Console())
 
 
-def demo(
-    steps: int = 80_000, seed: int = 0, output: Path = Path("demo"), resume: bool = False
-) -> None:
+def demo(steps: int = 80_000, seed: int = 0, output: Path = Path("demo")) -> None:
     """See that latency breaks a policy, and that knowing what is in flight heals it.
 
     Three trainings on Cartpole: with the world waiting (blocking), with 50 ms of latency and no
     idea of it, and with the same latency and vector-to-go. Bars, a table, curves.png and video.mp4.
+    Interrupted, it goes on where it was.
 
     Args:
         steps: environment steps of each training
         seed: of all three
         output: folder for runs, table, curves and video
-        resume: go on with trainings that were interrupted
     """
     from midstride import studio
 
-    studio.demo(steps, seed, output, resume, Console())
+    studio.demo(steps, seed, output, Console())
 
 
 def latency(

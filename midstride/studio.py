@@ -147,7 +147,7 @@ DEMO = {
 }
 
 
-def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) -> None:
+def demo(steps: int, seed: int, output: Path, console: Console) -> None:
     """Train the three, show returns, curves, and the policies side by side."""
     jobs = [
         Job(
@@ -163,7 +163,7 @@ def demo(steps: int, seed: int, output: Path, resume: bool, console: Console) ->
         f"Cartpole swing-up, {steps:,} steps each. The world waits (blocking), or moves on for "
         "50 ms while the policy thinks, which it may know about or not."
     )
-    if started_before and not resume:
+    if started_before:
         console.print("These trainings were started before: finished ones are taken as they are.")
     results = train_all(jobs, console)
     table = Table(title="Return of the trained policy (of 1000)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import imageio
@@ -59,4 +60,6 @@ def save_video(path: Path, frames: Frames, fps: float) -> None:
     """Write an MP4; even sizes, as codecs want them."""
     even = frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2]
     path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.mimwrite(path, list(even), fps=fps, codec="libx264", quality=7, macro_block_size=1)
+    with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+        imageio.mimwrite(path, list(even), fps=fps, codec="libx264", quality=7, macro_block_size=1)
