@@ -203,7 +203,9 @@ class GraspConfig(RunConfig):
     scenes: int = 1024
     """settled scenes that episodes start from"""
     step_penalty: float = 0.0
-    """taken off the reward at every step"""
+    """taken off the reward at every step; the paper: 0.01"""
+    max_steps: int | None = None
+    """of an episode (default: 20 concurrent, 14 blocking, about 6 s of either)"""
 
     # --- The agent
     agent: Literal["qtopt"] = "qtopt"
@@ -235,15 +237,17 @@ class GraspConfig(RunConfig):
     target_lag: int = 500
     """updates after which the second target network is copied from the first"""
     acting_tau: float = 0.002
-    """how much of the online network enters the network that acts, at each update"""
+    """how much of the online network enters the one that is evaluated and kept, at each update"""
     label_reuse: int = 2
     """times that a Bellman label is learned from before it is forgotten"""
     replay_size: int = 64_000
-    """transitions kept"""
+    """transitions of its own kept"""
 
     # --- Before the first step of its own
     scripted_steps: int = 12_000
     """transitions of noisy scripted policies"""
+    scripted_share: float = 0.25
+    """of every batch, in all of training"""
     auxiliary_updates: int = 2_000
     """updates of the auxiliary head alone, on them (image only)"""
     offline_updates: int = 1_200
@@ -266,8 +270,8 @@ class GraspConfig(RunConfig):
     # --- Watching
     evaluate_every: int = 8_000
     """environment steps between evaluations of the greedy policy"""
-    evaluation_episodes: int = 64
-    """episodes of each evaluation; the last one has five times as many"""
+    evaluation_episodes: int = 80
+    """episodes of each evaluation; the last one has four times as many"""
     checkpoint_every: int = 16_000
     """environment steps between checkpoints"""
 
@@ -279,8 +283,13 @@ class GraspConfig(RunConfig):
             raise ValueError(f"image_size must be a multiple of 16, got {self.image_size}")
         if self.mode == "blocking" and self.target == "concurrent":
             raise ValueError("the concurrent target is for concurrent control")
-        if self.replay_size < self.scripted_steps:
-            raise ValueError("replay_size must be at least scripted_steps")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {self.max_steps}")
+
+    @property
+    def episode_steps(self) -> int:
+        """The longest episode: the same time in both modes."""
+        return self.max_steps or {"concurrent": 20, "blocking": 14}[self.mode]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GraspConfig:
@@ -350,5 +359,5 @@ _AT_LEAST: dict[str, float] = {
 }
 _SHARES = (
     "target_tau", "learning_rate_end", "epsilon_start", "epsilon_end", "epsilon_fraction",
-    "acting_tau", "epsilon", "step_penalty", "colour",
+    "acting_tau", "epsilon", "step_penalty", "colour", "scripted_share",
 )  # fmt: skip

@@ -18,6 +18,7 @@ from midstride.timing import LatencyModel
 
 # Evaluation episodes start from seeds that training does not use.
 EVALUATION_SEED = 1_000_000
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,28 @@ def share_interval(successes: Sequence[float] | NDArray[np.floating]) -> tuple[f
     array = np.asarray(successes, float)
     found = binomtest(int(array.sum()), len(array)).proportion_ci(method="wilson")
     return float(found.low), float(found.high)
+
+
+def nested_interval(
+    groups: Sequence[Sequence[float]], others: Sequence[Sequence[float]] | None = None
+) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean over groups of episodes, one per training.
+
+    Trainings are drawn, then episodes of each: both vary. With `others`, of the difference of
+    the means.
+    """
+    rng = np.random.default_rng(0)
+
+    def means(groups: Sequence[Sequence[float]]) -> NDArray[np.floating]:
+        arrays = [np.asarray(group, float) for group in groups]
+        drawn = np.stack([a[rng.integers(len(a), size=(_RESAMPLES, len(a)))].mean(1)
+                          for a in arrays])  # fmt: skip
+        chosen = rng.integers(len(arrays), size=(_RESAMPLES, len(arrays)))
+        return np.asarray(drawn[chosen, np.arange(_RESAMPLES)[:, None]].mean(axis=1))
+
+    found = means(groups) if others is None else means(groups) - means(others)
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def interval(values: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:

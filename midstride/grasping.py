@@ -205,9 +205,27 @@ class GraspVectorEnv(ManyEnvs):
         return np.asarray(self._latency_schedule[np.arange(self.num_envs), step])
 
     def privileged(self) -> NDArray[np.float32]:
-        """Where the hand is, and the objects relative to it, whatever is observed: (n, numbers)."""
-        ids = np.arange(self.num_envs)
-        return self._places(ids, self.world.pose()).astype(np.float32)
+        """What an image ought to tell: (n, numbers); `privileged_weights` says how they count.
+
+        The hand's height and yaw; of each object, nearest first, its offset from the hand in units
+        of 5 cm, and the direction across it relative to the hand (cosine and sine of twice the
+        angle).
+        """
+        pose = self.world.pose()
+        seen = self._objects(np.arange(self.num_envs), pose)
+        offset = seen[..., 1:4] * (_OFFSET_M / 0.05)
+        twice = np.arctan2(seen[..., 5], seen[..., 4]) - 2 * pose[:, None, 3]
+        there = seen[..., :1]
+        turned = np.stack([np.cos(twice), np.sin(twice)], axis=2) * there
+        hand = np.stack([pose[:, 2] / 0.05 - 2, pose[:, 3]], axis=1)
+        objects = np.concatenate([offset, turned], axis=2).reshape(self.num_envs, -1)
+        return np.concatenate([hand, objects], axis=1).astype(np.float32)
+
+    @property
+    def privileged_weights(self) -> NDArray[np.float32]:
+        """Of the numbers of `privileged`: places count more than directions; they sum to 1."""
+        weights = np.array([1.0, 1.0] + [1.0, 1.0, 1.0, 0.3, 0.3] * self.world.slots)
+        return (weights / weights.sum()).astype(np.float32)
 
     def step(self, actions: Any) -> tuple[Any, Array, Mask, Mask, Info]:
         """From capture to next capture: the action in flight, then `actions` from the switch on."""
@@ -363,9 +381,13 @@ class GraspVectorEnv(ManyEnvs):
 
     def _places(self, ids: NDArray[np.integer], pose: Array) -> Array:
         """Where the hand is and, relative to it, the objects: nearest first."""
-        n, slots = len(ids), self.world.slots
         middle, half = (LOW + HIGH) / 2, (HIGH - LOW) / 2
         hand = ((pose - middle) / half)[:, [0, 1, 3]]
+        return np.concatenate([hand, self._objects(ids, pose).reshape(len(ids), -1)], axis=1)
+
+    def _objects(self, ids: NDArray[np.integer], pose: Array) -> Array:
+        """Of each object, nearest first: the columns of _OBJECT, (len(ids), slots, columns)."""
+        n, slots = len(ids), self.world.slots
         objects, there = self.world.objects()[ids], self.world.there()[ids]
         yaw, width = across(
             objects[..., 3:].reshape(-1, 4), self.world.half_extents[ids].reshape(-1, 3)
@@ -382,8 +404,7 @@ class GraspVectorEnv(ManyEnvs):
         seen[~there] = 0
         distance = np.where(there, np.linalg.norm(offset[..., :2], axis=2), np.inf)
         order = distance.argsort(axis=1)
-        seen = np.take_along_axis(seen, order[..., None], axis=1)
-        return np.concatenate([hand, seen.reshape(n, -1)], axis=1)
+        return np.take_along_axis(seen, order[..., None], axis=1)
 
     def _space_for_switch(self) -> Any:
         if not self._is_image:

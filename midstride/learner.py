@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from midstride.agents import AGENTS, QTOpt
 from midstride.cem import ActionSpace
 from midstride.config import AnyConfig, Config, GraspConfig
-from midstride.grasping import MAX_STEPS, GraspVectorEnv
+from midstride.grasping import GraspVectorEnv
 from midstride.make import Envs, make_envs, reward_scale
 from midstride.replay import Experience, Replay
 from midstride.tasks.grasp import actions as action_columns
@@ -79,12 +79,15 @@ class GraspLearner:
         self.config, self.envs, self.rng = config, envs, rng
         self.sees = config.observation == "image"
         space = ActionSpace(action_columns.LOW[:4], action_columns.HIGH[:4], SETTINGS)
-        self.agent = QTOpt(config, envs.layout.slices, space, envs.privileged().shape[1])
-        self.replay = self._new_replay(config.replay_size, config.num_envs, envs)
+        self.agent = QTOpt(config, envs.layout.slices, space, envs.privileged_weights)
+        self.replay = self._new_replay(config.replay_size)
+        self.scripted = self._new_replay(config.scripted_steps)
+        # One seed, one set of scripted data, whatever the row: the same for a resumed run.
+        add_scripted(self.scripted, config, np.random.default_rng([config.seed, 1]))
         self._auxiliary: Any = None
 
-    def _new_replay(self, capacity: int, num_envs: int, envs: GraspVectorEnv) -> Experience:
-        size = self.config.image_size
+    def _new_replay(self, capacity: int) -> Experience:
+        size, envs = self.config.image_size, self.envs
         observed: dict[str, Any] = {"state": ((len(envs.columns),), np.float32)}
         if self.sees:
             observed["image"] = ((size, size, 3), np.uint8)
@@ -95,17 +98,17 @@ class GraspLearner:
             "period_s": ((), np.float32),
         }
         if self.sees:
-            fields["auxiliary"] = (envs.privileged().shape[1:], np.float32)
+            fields["auxiliary"] = (envs.privileged_weights.shape, np.float32)
         if self.config.target == "concurrent":
             fields |= {f"switch_{name}": kind for name, kind in observed.items()}
             fields |= dict.fromkeys(("reward_before", "latency_s"), ((), np.float32))
-        return Experience(capacity, num_envs, fields, list(observed), MAX_STEPS)
+        n, longest = self.config.num_envs, self.config.episode_steps
+        return Experience(capacity, n, fields, list(observed), longest)
 
     def prepare(self) -> None:
-        """Scripted data, the auxiliary head, and updates before the first action of its own."""
+        """The auxiliary head, and updates, before the first action of its own."""
         config = self.config
-        add_scripted(self.replay, config, self.rng)
-        self.agent.learn_auxiliary(self.replay, self.rng, config.auxiliary_updates)
+        self.agent.learn_auxiliary(self.scripted, self.rng, config.auxiliary_updates)
         at_once = max(1, config.num_envs // config.update_every)
         for _ in range(config.offline_updates // at_once):
             self.agent.dispatch(self.batches(at_once))
@@ -124,10 +127,12 @@ class GraspLearner:
         self.replay.add(as_experience(step, self._auxiliary))
 
     def ready(self, steps: int) -> bool:
-        return len(self.replay) > 0
+        return True
 
     def batches(self, updates: int) -> dict[str, NDArray[Any]]:
-        return self.agent.sample_experience(self.replay, self.rng, updates)
+        share = self.config.scripted_share if len(self.replay) else 1.0
+        sources = [(self.scripted, share), (self.replay, 1 - share)]
+        return self.agent.sample_experience([s for s in sources if s[1] > 0], self.rng, updates)
 
 
 Learner = DiscreteLearner | GraspLearner
@@ -179,28 +184,35 @@ def add_scripted(replay: Experience, config: GraspConfig, rng: np.random.Generat
     """Fill a replay with what noisy scripted policies live through.
 
     Three in four environments follow the privileged policy, each with noise of its own size; one
-    in four is blind. Now and then a command is random, also terminate.
+    in four is blind, and shaken too. Now and then a command is random. Terminate is tried often
+    where nothing is lifted: that it does not pay there must be learned everywhere.
     """
     from midstride.loop import interact
 
     n = config.num_envs
     envs = make_envs(replace(config, seed=config.seed + 7919), n)
-    noise = np.linspace(0.05, 0.3, n)[rng.permutation(n)]
+    noise = np.linspace(0.02, 0.4, n)[rng.permutation(n)]
     blind = np.arange(n) % 4 == 3
+    no_terminate = _TRIED[:3] / _TRIED[:3].sum()
     auxiliary: Any = None
 
     def act(observation: Any) -> NDArray[Any]:
         nonlocal auxiliary
         auxiliary = envs.privileged()
         action = scripted.privileged(envs.world, envs.next_latency_ticks(), noise, rng)
-        action[blind] = scripted.blind(envs.world, envs.steps_taken, rng)[blind]
-        anything = rng.random(n) < 0.05
-        action[anything, 4:] = SETTINGS[rng.choice(len(SETTINGS), int(anything.sum()), p=_TRIED)]
-        return action
+        unseeing = scripted.blind(envs.world, envs.steps_taken, rng)
+        unseeing[:, :4] += noise[:, None] * rng.standard_normal((n, 4))
+        action[blind] = unseeing[blind]
+        anything = rng.random(n) < 0.08
+        action[anything, 4:] = SETTINGS[rng.choice(3, int(anything.sum()), p=no_terminate)]
+        too_early = (rng.random(n) < 0.04) & ~envs.world.lifted().any(axis=1)
+        action[too_early, 4:] = SETTINGS[3]
+        return np.clip(action, action_columns.LOW, action_columns.HIGH)
 
     seed = int(rng.integers(2**31))
     for count, step in enumerate(interact(envs, act, seed, lambda which: None), start=1):
         replay.add(as_experience(step, auxiliary if config.observation == "image" else None))
         if count * n >= config.scripted_steps:
             break
+    replay.cut()
     envs.close()

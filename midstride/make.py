@@ -73,6 +73,7 @@ def make_envs(
             object_set=config.evaluation_set if evaluation else config.object_set,
             image_size=config.image_size,
             step_penalty=config.step_penalty,
+            max_steps=config.episode_steps,
             observe_switch=config.target == "concurrent",
             scenes=_EVALUATION_SCENES if evaluation else config.scenes,
             scene_seed=1 if evaluation else 0,

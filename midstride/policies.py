@@ -118,7 +118,8 @@ class CemPolicy:
     """Greedy policy of a critic: the action of the largest Q, by the cross-entropy method.
 
     `policy(observation) -> action` for an observation (a state, or a dictionary of image and
-    state) or a batch of them. Deterministic: the random draws of the search are always the same.
+    state) or a batch of them. The search draws at random from a generator of its own, which
+    `reset()` starts anew: the same episodes give the same actions.
     """
 
     is_recurrent, lstm_size = False, 0
@@ -130,11 +131,7 @@ class CemPolicy:
         self._low, self._high, self._settings = (
             np.array(description[name], np.float32) for name in ("low", "high", "settings")
         )
-        search = description["search"]
-        rng = np.random.default_rng(0)
-        shape = (search["rounds"], search["samples"])
-        self._normal = rng.standard_normal((*shape, len(self._low))).astype(np.float32)
-        self._uniform = rng.random(shape)
+        self._rng = np.random.default_rng(0)
 
     @property
     def observation_size(self) -> int:
@@ -146,7 +143,9 @@ class CemPolicy:
         return "image.0.weight" in self.weights
 
     def reset(self, which: NDArray[np.bool_] | None = None) -> None:
-        """There is nothing to forget."""
+        """Start the random draws anew; there is nothing to forget of single episodes."""
+        if which is None:
+            self._rng = np.random.default_rng(0)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         """The best action (size,), or one for each of a batch."""
@@ -192,12 +191,14 @@ class CemPolicy:
         best = np.zeros((n, len(half) + settings.shape[1]), np.float32)
         best_score = np.full(n, -np.inf, np.float32)
         rows = np.arange(n)
-        for normal, uniform in zip(self._normal, self._uniform, strict=True):
+        for _ in range(search["rounds"]):
+            normal = self._rng.standard_normal((n, search["samples"], len(half)), np.float32)
+            uniform = self._rng.random((n, search["samples"], 1))
             continuous = np.clip(mean + deviation * normal, self._low, self._high)
-            chosen = (uniform[None, :, None] > chance.cumsum(axis=1)[:, None, :-1]).sum(axis=2)
+            chosen = (uniform > chance.cumsum(axis=1)[:, None, :-1]).sum(axis=2)
             actions = np.concatenate([continuous, settings[chosen]], axis=2).astype(np.float32)
             scores = self.score(features, actions)
-            index = np.argpartition(-scores, search["elites"], axis=1)[:, : search["elites"]]
+            index = np.argpartition(-scores, search["elites"] - 1, axis=1)[:, : search["elites"]]
             kept = continuous[rows[:, None], index]
             mean = kept.mean(axis=1, keepdims=True)
             deviation = kept.std(axis=1, keepdims=True) + search["floor"] * half

@@ -141,7 +141,7 @@ class Experience:
 
     fields: name -> (shape, dtype) of everything that is kept of a step, beside terminated and done
     observed: those that make up an observation
-    longest: steps of the longest episode; no other is cut off
+    longest: steps of the longest episode; no other is cut off, but at the seams (`cut`)
     """
 
     def __init__(
@@ -159,10 +159,13 @@ class Experience:
         self.data: Batch = {n: np.zeros((*shape, *s), d) for n, (s, d) in fields.items()}
         self.data |= {n: np.zeros(shape, bool) for n in ("terminated", "done")}
         self.data["cut_off"] = np.full(shape, -1, np.int32)  # where its last observation is
-        room = (self.length // longest + 2) * num_envs
+        room = (self.length // longest + 8) * num_envs
         for name in self.observed:
             array = self.data[name]
             self.data[f"last_{name}"] = np.zeros((room, *array.shape[2:]), array.dtype)
+        for name in self.observed:  # what follows the newest step
+            self.data[f"after_{name}"] = np.zeros((num_envs, *self.data[name].shape[2:]),
+                                                  self.data[name].dtype)  # fmt: skip
         self.added = 0  # time steps ever added
         self.cut_offs = 0  # episodes ever cut off
 
@@ -177,28 +180,42 @@ class Experience:
             if name in step:
                 array[at] = step[name]
         self.data["cut_off"][at] = -1
-        ids = np.flatnonzero(step["done"] & ~step["terminated"])
-        if len(ids):
-            room = len(self.data[f"last_{self.observed[0]}"])
-            places = (self.cut_offs + np.arange(len(ids))) % room
-            self.data["cut_off"][at, ids] = places
-            for name in self.observed:
-                self.data[f"last_{name}"][places] = step[f"next_{name}"][ids]
-            self.cut_offs += len(ids)
+        for name in self.observed:
+            self.data[f"after_{name}"][:] = step[f"next_{name}"]
         self.added += 1
+        self._keep_aside(np.flatnonzero(step["done"] & ~step["terminated"]))
+
+    def cut(self) -> None:
+        """What is added next does not follow what was added last: other episodes begin."""
+        if self.added:
+            self._keep_aside(np.flatnonzero(~self.data["done"][(self.added - 1) % self.length]))
+
+    def _keep_aside(self, ids: NDArray[np.integer]) -> None:
+        """Keep what follows the newest step of environments `ids`."""
+        room = len(self.data[f"last_{self.observed[0]}"])
+        places = (self.cut_offs + np.arange(len(ids))) % room
+        self.data["cut_off"][(self.added - 1) % self.length, ids] = places
+        for name in self.observed:
+            self.data[f"last_{name}"][places] = self.data[f"after_{name}"][ids]
+        self.cut_offs += len(ids)
 
     def arrays(self) -> Batch:
         """What is held, for a checkpoint."""
         held = min(self.added, self.length)
-        found = {name: array[:held] for name, array in self.data.items() if name[:5] != "last_"}
-        kept = {name: array[: self.cut_offs] for name, array in self.data.items()}
-        return {**kept, **found, "cut_offs": np.array([self.cut_offs])}
+        sizes = {"last": self.cut_offs, "after": self.num_envs}
+        found = {
+            name: array[: sizes.get(name.partition("_")[0], held)]
+            for name, array in self.data.items()
+        }
+        return {**found, "cut_offs": np.array([self.cut_offs])}
 
     def restore(self, arrays: Batch, added: int) -> None:
+        """Go on with what was held; the environments have begun other episodes."""
         for name, array in arrays.items():
             if name != "cut_offs":
                 self.data[name][: len(array)] = array
         self.added, self.cut_offs = added, int(arrays["cut_offs"][0])
+        self.cut()
 
     def sample(self, rng: np.random.Generator, count: int) -> Batch:
         """Random transitions: every field, and next_NAME of what is observed.
@@ -211,7 +228,7 @@ class Experience:
         times = self.added - held + rng.integers(held - 1, size=count)
         envs = rng.integers(self.num_envs, size=count)
         rows, following = times % self.length, (times + 1) % self.length
-        kept = {n for n in self.data if not n.startswith("last_") and n != "cut_off"}
+        kept = {n for n in self.data if not n.startswith(("last_", "after_")) and n != "cut_off"}
         found = {name: self.data[name][rows, envs] for name in kept}
         cut_off = self.data["cut_off"][rows, envs]
         elsewhere = np.flatnonzero(cut_off >= 0)

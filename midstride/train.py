@@ -12,6 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.agents import Agent, configure_jax
-from midstride.config import AnyConfig
-from midstride.evaluate import evaluate, interval
+from midstride.config import AnyConfig, GraspConfig
+from midstride.evaluate import EVALUATION_SEED, evaluate, interval
 from midstride.learner import Learner, make_learner
 from midstride.loop import interact
 from midstride.make import Envs, make_envs
@@ -32,6 +33,7 @@ from midstride.runs import Run, event_writer, read_result
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
 _LOG_EVERY_S = 1.0
+_LOGGED = {"loss", "q", "label", "auxiliary"}  # of what updates measure
 
 
 @dataclass
@@ -58,6 +60,7 @@ class Trainer:
     rng: np.random.Generator
     steps: int = 0
     returns: list[float] = field(default_factory=list)  # of finished episodes
+    seconds: float = 0.0  # spent before, in a run that was resumed
 
     @classmethod
     def create(cls, config: AnyConfig) -> Trainer:
@@ -92,6 +95,7 @@ class Trainer:
             "random": self.rng.bit_generator.state,
             "added": self.replay.added,
             "returns": self.returns[-self.config.num_envs :],
+            "seconds": self.seconds + time.perf_counter() - self._started,
         }
         run.save_checkpoint(self.steps, arrays, about)
 
@@ -99,6 +103,7 @@ class Trainer:
         """Go on from the newest checkpoint; whether there was one."""
         found = run.load_checkpoint()
         if found is None:
+            run.metrics = []  # of a start that left nothing
             return False
         arrays, about = found
         of = lambda kind: {  # noqa: E731
@@ -108,7 +113,11 @@ class Trainer:
         self.replay.restore(of("replay."), about["added"])
         self.rng.bit_generator.state = about["random"]
         self.steps, self.returns = about["steps"], list(about["returns"])
+        self.seconds = about.get("seconds", 0.0)
         return True
+
+    def __post_init__(self) -> None:
+        self._started = time.perf_counter()
 
 
 def train(
@@ -134,9 +143,10 @@ def train(
         restored = trainer.restore(run)
     if events is not None:
         run.events = events(str(folder), purge_step=trainer.steps)
-    started = time.perf_counter()
     if not restored:
         trainer.learner.prepare()
+        if isinstance(config, GraspConfig):
+            trainer.save(run)  # minutes of work
     with held_interrupts() as interrupted:
         _steps(trainer, run, on_progress, interrupted)
         if interrupted():
@@ -144,7 +154,7 @@ def train(
             raise KeyboardInterrupt
     policy = trainer.agent.averaged_policy()
     result = _final_evaluation(policy, config, trainer.steps)
-    result["seconds"] = round(time.perf_counter() - started, 1)
+    result["seconds"] = round(trainer.seconds + time.perf_counter() - trainer._started, 1)
     policy.description |= {"config": config.to_dict(), "columns": _columns(trainer.envs)}
     save_policy(policy, folder)
     run.finish(result)
@@ -194,7 +204,7 @@ def _steps(
     agent.policy.reset()
     returns, owed = np.zeros(n), 0.0
     since, since_steps, logged = time.perf_counter(), trainer.steps, 0.0  # without evaluations
-    losses: list[float] = []
+    losses: dict[str, list[float]] = defaultdict(list)
     # After a resume the environments start new episodes, from seeds of their own.
     seed = int(np.random.default_rng([config.seed, trainer.steps]).integers(2**31))
     for step in interact(trainer.envs, act, seed, agent.policy.reset):
@@ -212,7 +222,8 @@ def _steps(
                 owed -= int(owed)
         measured = agent.sync(leave=1)
         if measured is not None:
-            losses.append(float(measured["loss"].mean()))
+            for name in _LOGGED & measured.keys():
+                losses[name].append(float(measured[name].mean()))
 
         now = time.perf_counter()
         if now - logged > _LOG_EVERY_S or trainer.steps >= config.steps:
@@ -223,7 +234,7 @@ def _steps(
             logged = now
         if _crosses(trainer.steps, n, config.evaluate_every):
             _log(trainer, run, losses, (trainer.steps - since_steps) / (now - since))
-            losses = []
+            losses = defaultdict(list)
         if trainer.steps >= config.steps or interrupted():
             return
         if _crosses(trainer.steps, n, config.checkpoint_every):
@@ -231,7 +242,7 @@ def _steps(
         since += time.perf_counter() - now
 
 
-def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
+def _log(trainer: Trainer, run: Run, losses: dict[str, list[float]], rate: float) -> None:
     """Evaluate the greedy policy as it is now, and write a line of metrics."""
     policy = trainer.agent.averaged_policy()
     episodes = evaluate(policy, trainer.config, trainer.config.evaluation_episodes)
@@ -243,13 +254,16 @@ def _log(trainer: Trainer, run: Run, losses: list[float], rate: float) -> None:
         **means,
         training=None if not trainer.returns else trainer.mean_return,
         epsilon=round(trainer.epsilon, 4),
-        loss=float(np.mean(losses)) if losses else None,
+        **{"loss": None, **{name: float(np.mean(v)) for name, v in sorted(losses.items())}},
         steps_per_second=round(rate, 1),
     )
 
 
 def _final_evaluation(policy: AnyPolicy, config: AnyConfig, steps: int) -> dict[str, Any]:
-    episodes = evaluate(policy, config, FINAL_EPISODES * config.evaluation_episodes)
+    count = FINAL_EPISODES * config.evaluation_episodes
+    # Runs of several seeds are pooled in Table 1: their episodes must not be the same ones.
+    seed = EVALUATION_SEED + (100_000 * config.seed if isinstance(config, GraspConfig) else 0)
+    episodes = evaluate(policy, config, count, seed=seed)
     totals = [episode.total for episode in episodes]
     low, high = interval(totals)
     result = {

@@ -8,6 +8,7 @@ batches from it; every label is used a few times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,6 +25,9 @@ from midstride.policies import CemPolicy
 from midstride.replay import Experience
 from midstride.targets import continuous_target
 
+# Values lie between these: a success is worth 1, less what its steps cost; cross-entropy wants
+# shares, so Q is where a value lies between them.
+LOWEST, HIGHEST = -0.25, 1.0
 _AUXILIARY_LEARNING_RATE = 1e-3
 AUXILIARY_BLOCK = 100  # updates of the auxiliary head that are dispatched at once
 
@@ -32,17 +36,18 @@ class QTOpt(Agent):
     """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
 
     config: GraspConfig
-    acts_with = "acting"
+    acts_with = "target"  # in training: newer than what is evaluated, steadier than the newest
 
     def __init__(
         self,
         config: GraspConfig,
         blocks: dict[str, slice],
         space: cem.ActionSpace,
-        auxiliary: int,
+        auxiliary: NDArray[np.floating],
     ) -> None:
-        """blocks: columns of the state, by block; auxiliary: numbers that its head predicts."""
+        """blocks: columns of the state; auxiliary: weights of what its head predicts."""
         self.space = space
+        self._weights = jnp.asarray(auxiliary, jnp.float32)
         self.search = cem.Search(samples=config.samples, rounds=config.rounds)
         self._description = {
             "blocks": {name: [part.start, part.stop] for name, part in blocks.items()},
@@ -54,7 +59,7 @@ class QTOpt(Agent):
         network = Critic(
             blocks,
             config.image_size if config.observation == "image" else 0,
-            auxiliary if config.auxiliary_weight > 0 else 0,
+            len(auxiliary) if config.auxiliary_weight > 0 else 0,
             space.size,
             config.hidden_size,
             jax.random.key(config.seed),
@@ -84,19 +89,29 @@ class QTOpt(Agent):
     # --- Batches
 
     def sample_experience(
-        self, replay: Experience, rng: np.random.Generator, updates: int
+        self,
+        sources: Sequence[tuple[Experience, float]],
+        rng: np.random.Generator,
+        updates: int,
     ) -> dict[str, NDArray[Any]]:
-        """A block of transitions, and which of them (updates, batch) each update is of."""
+        """A block of transitions, and which of them (updates, batch) each update is of.
+
+        sources: where from, and which share of the block from each
+        """
         reuse, total = self.config.label_reuse, updates * self.config.batch_size
         count = -(-total // reuse)
+        counts = [round(share * count) for _, share in sources]
+        counts[-1] += count - sum(counts)
+        parts = [r.sample(rng, c) for (r, _), c in zip(sources, counts, strict=True) if c]
+        block = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         rounds = [rng.permutation(count) for _ in range(reuse)]
         index = np.concatenate(rounds)[:total].reshape(updates, self.config.batch_size)
-        return {**replay.sample(rng, count), "index": index}
+        return {**block, "index": index}
 
     # --- Labels: the Bellman updater
 
     def label(self, target: Any, lagged: Any, batch: dict[str, Any], key: Any) -> Any:
-        """Targets (n,) of transitions: the smaller value of two networks of the best next action.
+        """Targets (n,) of Q: the smaller value, by two networks, of the best next action.
 
         gamma is per second. Full period: from one observation to the next. Concurrent: from the
         observation to the switch, where the new action is in flight (Eq. 8).
@@ -114,13 +129,13 @@ class QTOpt(Agent):
             self.search,
         )
         second = lagged.score(lagged.encode(state, image)[0], action)
-        value = jax.nn.sigmoid(jnp.minimum(first, second))
+        value = LOWEST + (HIGHEST - LOWEST) * jax.nn.sigmoid(jnp.minimum(first, second))
         reward, elapsed = batch["reward"], batch["period_s"]
         if concurrent:  # what was paid after the switch is in the value there, unless it is the end
             reward = jnp.where(batch["terminated"], reward, batch["reward_before"])
             elapsed = batch["latency_s"]
         y = continuous_target(reward, batch["terminated"], value, config.gamma, elapsed)
-        return jnp.clip(y, 0.0, 1.0)  # a probability of success, less what its steps cost
+        return jnp.clip((y - LOWEST) / (HIGHEST - LOWEST), 0.0, 1.0)
 
     # --- Fitting: the trainer
 
@@ -133,7 +148,7 @@ class QTOpt(Agent):
             features, predicted = network.encode(batch["state"], self._augmented(batch, key))
             logits = network.score(features, batch["action"])
             q_loss = optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean()
-            auxiliary = _auxiliary_loss(predicted, batch)
+            auxiliary = self._auxiliary_loss(predicted, batch)
             total = q_loss + config.auxiliary_weight * auxiliary
             return total, {"q": jax.nn.sigmoid(logits).mean(), "auxiliary": auxiliary}
 
@@ -169,7 +184,7 @@ class QTOpt(Agent):
 
         state, measured = jax.lax.scan(one, state, (index, jax.random.split(fit_key, len(index))))
         measured["label"] = block["label"].mean()
-        return state, {**measured, "online": jnp.copy(state["acting"])}
+        return state, {**measured, "online": jnp.copy(state[self.acts_with])}
 
     # --- What is ours and not the paper's
 
@@ -194,7 +209,8 @@ class QTOpt(Agent):
 
             def loss(online: Tree) -> Any:
                 image = self._augmented(rows, now)
-                return _auxiliary_loss(self._network(online).encode(rows["state"], image)[1], rows)
+                predicted = self._network(online).encode(rows["state"], image)[1]
+                return self._auxiliary_loss(predicted, rows)
 
             change, optimiser = self._alone.update(jax.grad(loss)(online), optimiser)
             return (optax.apply_updates(online, change), optimiser, key), None
@@ -204,6 +220,11 @@ class QTOpt(Agent):
         key = jax.random.wrap_key_data(state["key"])
         (online, optimiser, key), _ = jax.lax.scan(one, (state["online"], optimiser, key), batches)
         return {**state, "online": online, "key": jax.random.key_data(key)}, optimiser
+
+    def _auxiliary_loss(self, predicted: Any, batch: dict[str, Any]) -> Any:
+        if predicted is None:
+            return jnp.zeros(())
+        return (self._weights * jnp.abs(predicted - batch["auxiliary"])).sum(axis=1).mean()
 
     def _augmented(self, batch: dict[str, Any], key: Any) -> Any:
         image = batch.get("image")
@@ -230,9 +251,3 @@ def tinted(image: Any, key: Any, most: float) -> Any:
     """Images (n, size, size, 3) with each channel scaled by up to 1 +- `most`."""
     factor = 1 + most * jax.random.uniform(key, (len(image), 1, 1, 3), minval=-1, maxval=1)
     return jnp.clip(image * factor, 0, 255)
-
-
-def _auxiliary_loss(predicted: Any, batch: dict[str, Any]) -> Any:
-    if predicted is None:
-        return jnp.zeros(())
-    return jnp.abs(predicted - batch["auxiliary"]).mean()
