@@ -15,6 +15,7 @@ from midstride.agents import AGENTS, QTOpt
 from midstride.cem import ActionSpace
 from midstride.config import AnyConfig, Config, GraspConfig
 from midstride.grasping import GraspVectorEnv
+from midstride.loop import interact
 from midstride.make import Envs, make_envs, reward_scale
 from midstride.replay import Experience, Replay
 from midstride.tasks.grasp import actions as action_columns
@@ -187,8 +188,6 @@ def add_scripted(replay: Experience, config: GraspConfig, rng: np.random.Generat
     in four is blind, and shaken too. Now and then a command is random. Terminate is tried often
     where nothing is lifted: that it does not pay there must be learned everywhere.
     """
-    from midstride.loop import interact
-
     n = config.num_envs
     envs = make_envs(replace(config, seed=config.seed + 7919), n)
     noise = np.linspace(0.02, 0.4, n)[rng.permutation(n)]

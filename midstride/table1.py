@@ -75,10 +75,11 @@ def table1(
     Rows run side by side on the cores; finished ones are never run again.
     """
     started = time.perf_counter()
+    configs = {row: row_config(base, row) for row in rows}
     jobs = {
         (row, seed): Job(
             f"{row_name(row)}, seed {seed}",
-            replace(row_config(base, row), seed=seed),
+            replace(configs[row], seed=seed),
             runs / f"row{row}" / f"seed{seed}",
             unfinished="resume",
         )

@@ -14,6 +14,7 @@ import midstride
 from midstride.agents import QTOpt, configure_jax
 from midstride.agents.qtopt import shifted, tinted
 from midstride.cem import ActionSpace
+from midstride.cli import main
 from midstride.config import GraspConfig, config_from_dict
 from midstride.learner import SETTINGS, explored, make_learner
 from midstride.make import make_envs
@@ -349,3 +350,10 @@ def test_scripted_data_has_successes_and_failures():
 def test_bad_configurations_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         GraspConfig(**options)
+
+
+def test_a_row_that_the_table_does_not_have_is_named(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "table1", "--rows", "9"])
+    assert end.value.code == 2
+    assert "Table 1 has rows 1 to 7, got 9" in capsys.readouterr().err
