@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal
@@ -149,6 +150,7 @@ class GraspVectorEnv(ManyEnvs):
         )
         self._camera = Camera(VIEWPOINT, image_size, image_size, samples=1, groups=_groups(self))
         self._wide_camera = Camera(WIDE_VIEWPOINT)
+        self.camera_s = 0.0  # spent on pictures so far
         self._image: Image = np.zeros((n, image_size, image_size, 3), np.uint8)
         self._depth = np.zeros((n, image_size, image_size), np.float32) if depth else None
 
@@ -356,10 +358,15 @@ class GraspVectorEnv(ManyEnvs):
         return self._dict(*self._photograph(ids), state) if self._is_image else state
 
     def _photograph(self, ids: NDArray[np.integer]) -> tuple[Image, NDArray[np.float32] | None]:
+        started = time.perf_counter()
         batch, look = self.world.batch, self._look.of(ids)
+        depth = None
         if self._depth is None:
-            return self._camera.of_batch(batch, ids, look), None
-        return self._camera.with_depth(batch, ids, look)
+            image = self._camera.of_batch(batch, ids, look)
+        else:
+            image, depth = self._camera.with_depth(batch, ids, look)
+        self.camera_s += time.perf_counter() - started
+        return image, depth
 
     def _dict(self, image: Image, depth: Any, state: NDArray[np.float32]) -> dict[str, Any]:
         parts = {"image": image, "state": state}

@@ -40,6 +40,7 @@ class Job:
     # What to do with a folder that holds an unfinished run.
     unfinished: Literal["refuse", "resume", "restart"] = "refuse"
     tensorboard: bool = False
+    scripted: Path | None = None  # folder of scripted data that jobs share
 
 
 class Event(NamedTuple):
@@ -55,7 +56,7 @@ def do(job: Job, on_progress: Any = lambda progress: None) -> dict[str, Any]:
     if job.unfinished == "restart" and not (job.folder / "result.json").exists():
         shutil.rmtree(job.folder, ignore_errors=True)
     resume = job.unfinished != "refuse"
-    return train(job.config, job.folder, resume, on_progress, tensorboard=job.tensorboard)
+    return train(job.config, job.folder, resume, on_progress, job.tensorboard, job.scripted)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,10 @@ class Run:
             self.events.flush()
 
     def finish(self, result: dict[str, Any]) -> None:
+        """Write the result; checkpoints, which may be large, have done their work."""
         record = {"hash": self.config.hash, **result}
         write_whole(self.folder / RESULT, json.dumps(record, indent=2) + "\n")
+        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         if self.events is not None:
             self.events.close()
 

@@ -73,10 +73,13 @@ def train_and_show(
         folders = [job.folder for job in jobs]
         results = train_all(jobs, console)
     console.print(_result_table(dict(zip(folders, results, strict=True))))
+    if "split_s" in results[0]:
+        parts = sorted(results[0]["split_s"].items(), key=lambda item: -item[1])
+        console.print("Time: " + ", ".join(f"{name} {s:.0f} s" for name, s in parts if s >= 0.5))
     column = "success" if isinstance(config, GraspConfig) else "evaluation"
     save_figure(folder / "curve.png", plot_curves({folder.name: folders}, column=column))
     if video and isinstance(config, GraspConfig):
-        film_run(folders[0], 4, VIDEO_SEED, folder, console)
+        film_run(folders[0], 4, VIDEO_SEED, folder / "video", console)
     elif video:
         assert isinstance(config, Config)
         frames, fps = film(load(folders[0]), config, seconds=20, seed=VIDEO_SEED)
@@ -215,7 +218,7 @@ def watch_grasp(
             "a finished run"
         )
     if policy not in SCRIPTED:
-        film_run(Path(policy), episodes, seed, output, console)
+        film_run(Path(policy), episodes, seed, output / "video", console)
         return
     env = GraspVectorEnv(1, autoreset_mode="Disabled", scenes=64, **options)
 
@@ -231,8 +234,11 @@ def watch_grasp(
     _film(env, choose, episodes, seed, output / f"grasp-{policy}-{env.mode}", console)
 
 
-def film_run(folder: Path, episodes: int, seed: int, output: Path, console: Console) -> None:
-    """Film a trained grasping policy on the objects that it is evaluated with."""
+def film_run(folder: Path, episodes: int, seed: int, path: Path, console: Console) -> None:
+    """Film a trained grasping policy on the objects that it is evaluated with.
+
+    path: of the film and the contact sheet, without their endings
+    """
     config, policy = read_config(folder), load(folder)
     if not isinstance(config, GraspConfig):
         raise ValueError(f"{folder} holds a run of {config.task}, not of grasp")
@@ -242,7 +248,7 @@ def film_run(folder: Path, episodes: int, seed: int, output: Path, console: Cons
     def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:
         return np.asarray(policy(observation))
 
-    _film(env, choose, episodes, seed, output / "video", console)
+    _film(env, choose, episodes, seed, path, console)
 
 
 def _film(

@@ -30,6 +30,7 @@ from midstride.loop import interact
 from midstride.make import Envs, make_envs
 from midstride.policies import AnyPolicy, save_policy
 from midstride.runs import Run, event_writer, read_result
+from midstride.stopwatch import Stopwatch
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
 _LOG_EVERY_S = 1.0
@@ -61,14 +62,18 @@ class Trainer:
     steps: int = 0
     returns: list[float] = field(default_factory=list)  # of finished episodes
     seconds: float = 0.0  # spent before, in a run that was resumed
+    clock: Stopwatch = field(default_factory=Stopwatch)
 
     @classmethod
-    def create(cls, config: AnyConfig) -> Trainer:
+    def create(cls, config: AnyConfig, scripted: Path | None = None) -> Trainer:
+        """scripted: folder where scripted data is kept, if the agent needs any."""
         configure_jax()
         envs = make_envs(config, config.num_envs)
         check_target(config, envs)
-        rng = np.random.default_rng(config.seed)
-        return cls(config, envs, make_learner(config, envs, rng), rng)
+        rng, clock = np.random.default_rng(config.seed), Stopwatch()
+        with clock.of("scripted data"):
+            learner = make_learner(config, envs, rng, scripted)
+        return cls(config, envs, learner, rng, clock=clock)
 
     @property
     def agent(self) -> Agent:
@@ -96,6 +101,7 @@ class Trainer:
             "added": self.replay.added,
             "returns": self.returns[-self.config.num_envs :],
             "seconds": self.seconds + time.perf_counter() - self._started,
+            "clock": [self.clock.seconds, self.clock.rounds],
         }
         run.save_checkpoint(self.steps, arrays, about)
 
@@ -114,6 +120,11 @@ class Trainer:
         self.rng.bit_generator.state = about["random"]
         self.steps, self.returns = about["steps"], list(about["returns"])
         self.seconds = about.get("seconds", 0.0)
+        for now, before in zip(
+            (self.clock.seconds, self.clock.rounds), about.get("clock", []), strict=False
+        ):
+            for piece, seconds in before.items():
+                now[piece] += seconds
         return True
 
     def __post_init__(self) -> None:
@@ -126,12 +137,18 @@ def train(
     resume: bool = False,
     on_progress: OnProgress = lambda progress: None,
     tensorboard: bool = False,
+    scripted: Path | None = None,
 ) -> dict[str, Any]:
-    """Train in a run folder and return its result; a finished run is not run again."""
+    """Train in a run folder and return its result; a finished run is not run again.
+
+    scripted: folder of scripted data that is shared with other runs (default: none is shared)
+    """
     events = event_writer() if tensorboard else None  # an error now if the extra is missing
     run = Run.open(folder) if resume and (folder / "config.json").exists() else None
     if run is None:
-        trainer = Trainer.create(config)  # rejects what does not fit before a folder is made
+        trainer = Trainer.create(
+            config, scripted
+        )  # rejects what does not fit before a folder is made
         run, restored = Run.start(folder, config), False
     else:
         if run.config != config:
@@ -139,12 +156,13 @@ def train(
         finished = read_result(folder)
         if finished is not None:
             return finished
-        trainer = Trainer.create(config)
+        trainer = Trainer.create(config, scripted)
         restored = trainer.restore(run)
     if events is not None:
         run.events = events(str(folder), purge_step=trainer.steps)
     if not restored:
-        trainer.learner.prepare()
+        with trainer.clock.of("first updates"):
+            trainer.learner.prepare()
         if isinstance(config, GraspConfig):
             trainer.save(run)  # minutes of work
     with held_interrupts() as interrupted:
@@ -153,8 +171,10 @@ def train(
             trainer.save(run)
             raise KeyboardInterrupt
     policy = trainer.agent.averaged_policy()
-    result = _final_evaluation(policy, config, trainer.steps)
+    with trainer.clock.of("evaluation"):
+        result = _final_evaluation(policy, config, trainer.steps)
     result["seconds"] = round(trainer.seconds + time.perf_counter() - trainer._started, 1)
+    result["split_s"] = trainer.clock.split(result["seconds"] - sum(trainer.clock.seconds.values()))
     policy.description |= {"config": config.to_dict(), "columns": _columns(trainer.envs)}
     save_policy(policy, folder)
     run.finish(result)
@@ -198,8 +218,19 @@ def _steps(
         return
     n = config.num_envs
 
+    clock = trainer.clock
+
+    camera_s = 0.0
+
     def act(observation: Any) -> NDArray[Any]:
-        return learner.act(observation, trainer.epsilon)
+        nonlocal camera_s
+        if clock.next_round():
+            agent.wait()
+            clock.start()
+        action = learner.act(observation, trainer.epsilon)
+        clock.lap("acting")
+        camera_s = getattr(trainer.envs, "camera_s", 0.0)
+        return action
 
     agent.policy.reset()
     returns, owed = np.zeros(n), 0.0
@@ -208,6 +239,8 @@ def _steps(
     # After a resume the environments start new episodes, from seeds of their own.
     seed = int(np.random.default_rng([config.seed, trainer.steps]).integers(2**31))
     for step in interact(trainer.envs, act, seed, agent.policy.reset):
+        clock.lap("physics")
+        clock.move("physics", "camera", getattr(trainer.envs, "camera_s", 0.0) - camera_s)
         trainer.steps += n
         learner.remember(step)
         returns += step["reward"]
@@ -218,7 +251,9 @@ def _steps(
         if learner.ready(trainer.steps):
             owed += n / config.update_every
             if owed >= 1:
-                agent.dispatch(learner.batches(int(owed)))
+                batches = learner.batches(int(owed))
+                clock.lap("replay")
+                agent.dispatch(batches, clock.lap if clock.measures else None)
                 owed -= int(owed)
         measured = agent.sync(leave=1)
         if measured is not None:
@@ -245,7 +280,8 @@ def _steps(
 def _log(trainer: Trainer, run: Run, losses: dict[str, list[float]], rate: float) -> None:
     """Evaluate the greedy policy as it is now, and write a line of metrics."""
     policy = trainer.agent.averaged_policy()
-    episodes = evaluate(policy, trainer.config, trainer.config.evaluation_episodes)
+    with trainer.clock.of("evaluation"):
+        episodes = evaluate(policy, trainer.config, trainer.config.evaluation_episodes)
     measures = episodes[0].measures
     means = {name: float(np.mean([e.measures[name] for e in episodes])) for name in measures}
     run.log(

@@ -1,6 +1,7 @@
 """QT-Opt: labels by hand, the same numbers with and without JAX, and a problem it must solve."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import equinox as eqx
 import jax
@@ -16,10 +17,11 @@ from midstride.agents.qtopt import shifted, tinted
 from midstride.cem import ActionSpace
 from midstride.cli import main
 from midstride.config import GraspConfig, config_from_dict
-from midstride.learner import SETTINGS, explored, make_learner
+from midstride.learner import explored
 from midstride.make import make_envs
 from midstride.replay import Experience
 from midstride.runs import Run, read_metrics
+from midstride.scripted_data import SETTINGS, collect, scripted_data
 from midstride.train import Trainer, train
 
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), SETTINGS)
@@ -307,12 +309,13 @@ def test_a_run_trains_resumes_and_loads(tmp_path, options):
     assert policy(observation).shape == (2, 7)
     assert config_from_dict(policy.description["config"]) == config
 
-    (tmp_path / "run" / "result.json").unlink()
+    with patch.object(Run, "finish"):  # ends just before its end
+        train(config, tmp_path / "again")
     trainer = Trainer.create(config)
-    assert trainer.restore(Run.open(tmp_path / "run"))
+    assert trainer.restore(Run.open(tmp_path / "again"))
     assert trainer.steps == 160
     assert int(trainer.agent.state["updates"]) == 4 + 160 // 4
-    assert train(config, tmp_path / "run", resume=True)["steps"] == 320
+    assert train(config, tmp_path / "again", resume=True)["steps"] == 320
 
 
 def test_a_seed_repeats_and_another_differs(tmp_path):
@@ -324,15 +327,38 @@ def test_a_seed_repeats_and_another_differs(tmp_path):
     assert any((a[name] != c[name]).any() for name in a)
 
 
+SCRIPTED = replace(SMALL, num_envs=16, scripted_steps=1600, observation="state")
+
+
 def test_scripted_data_has_successes_and_failures():
-    config = replace(SMALL, num_envs=16, scripted_steps=1600, observation="state", replay_size=4000)
-    envs = make_envs(config, 16)
-    envs.reset(seed=0)
-    data = make_learner(config, envs, np.random.default_rng(0)).scripted.arrays()
+    data = collect(SCRIPTED).arrays()
     ended = data["done"]
     successes = (data["reward"] > 0.5).sum() / ended.sum()
     assert 0.15 < successes < 0.7
     assert (data["terminated"] & (data["reward"] < 0.5)).any()  # ended too early
+
+
+@pytest.mark.parametrize("options", [{}, {"observation": "image"}, {"target": "concurrent"}])
+def test_scripted_data_is_the_same_for_every_row_of_a_mode(tmp_path, options):
+    """Collected with one row's knowledge and penalty or taken from what another left behind."""
+    config = replace(SCRIPTED, num_envs=4, scripted_steps=120, **options)
+    row = replace(config, knowledge=("previous_action",), step_penalty=0.01)
+    expected = collect(row).arrays()
+    scripted_data(config, make_envs(config, 1), tmp_path)
+    (kept,) = tmp_path.iterdir()
+    stamp = kept.stat().st_mtime_ns
+    found = scripted_data(row, make_envs(row, 1), tmp_path).arrays()
+    assert kept.stat().st_mtime_ns == stamp
+    held = {name for name in found if not name.startswith(("last_", "after_", "cut_off"))}
+    assert held == {n for n in expected if not n.startswith(("last_", "after_", "cut_off"))}
+    for name in held:
+        assert found[name] == pytest.approx(expected[name], abs=1e-6), name
+    other = replace(row, seed=1)
+    scripted_data(other, make_envs(other, 1), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    kept.write_bytes(b"torn")  # collected again
+    again = scripted_data(row, make_envs(row, 1), tmp_path).arrays()
+    assert (again["state"] == found["state"]).all()
 
 
 @pytest.mark.parametrize(

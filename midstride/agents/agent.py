@@ -29,6 +29,7 @@ from midstride.replay import Replay
 from midstride.targets import concurrent_target, full_period_target
 
 Tree = Any
+Lap = Callable[[str], None]  # called when a piece of work, which it is told, is done
 # (online network, target network, batch) -> (loss, measurements)
 Loss = Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
@@ -92,10 +93,18 @@ class Agent:
         """Batches for `dispatch`, drawn from a replay."""
         raise NotImplementedError
 
-    def dispatch(self, batches: dict[str, NDArray[Any]]) -> None:
-        """Start updates on batches (updates, batch, ...), one after another, and return at once."""
+    def dispatch(self, batches: dict[str, NDArray[Any]], lap: Lap | None = None) -> None:
+        """Start updates on batches (updates, batch, ...), one after another, and return at once.
+
+        lap: wait for each piece of work, and call it with the piece's name
+        """
         self.state, measured = self._update(self.state, batches)
+        finish_piece(measured, "fitting", lap)
         self._under_way.append(measured)
+
+    def wait(self) -> None:
+        """Until nothing is computed; who acts with which weights stays as it is."""
+        jax.block_until_ready(self.state)
 
     def sync(self, leave: int = 0) -> dict[str, NDArray[Any]] | None:
         """Wait until at most `leave` dispatches are under way, and act with the latest that ended.
@@ -170,6 +179,12 @@ class Agent:
             copy = updates % self.config.target_every == 0
             return jnp.where(copy, online, target)
         return optax.incremental_update(online, target, self.config.target_tau)
+
+
+def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
+    if lap is not None:
+        jax.block_until_ready(results)
+        lap(piece)
 
 
 def bellman_target(config: Config, batch: dict[str, Any], bootstrap: Callable[[Any], Any]) -> Any:

@@ -1,9 +1,9 @@
 """QT-Opt (Kalashnikov et al., 2018) with concurrent knowledge: the paper's Algorithm 1.
 
-Two pieces with a plain interface, so that they can run on different machines: `label` (the Bellman
-updater: transitions -> targets, by the cross-entropy method on two target networks) and `fit` (the
-trainer: labelled transitions -> weights). A dispatch labels a block of transitions and fits several
-batches from it; every label is used a few times.
+Two pieces with a plain interface, compiled apart so that they can run on different machines:
+`label` (the Bellman updater: transitions -> targets, by the cross-entropy method on two target
+networks) and `fit` (the trainer: labelled transitions -> weights). A dispatch labels a block of
+transitions and fits several batches from it; every label is used a few times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import optax
 from numpy.typing import NDArray
 
 from midstride import cem
-from midstride.agents.agent import Agent, Tree
+from midstride.agents.agent import Agent, Lap, Tree, finish_piece
 from midstride.config import GraspConfig
 from midstride.networks import Critic
 from midstride.policies import CemPolicy
@@ -28,7 +28,9 @@ from midstride.targets import continuous_target
 # Values lie between these: a success is worth 1, less what its steps cost; cross-entropy wants
 # shares, so Q is where a value lies between them.
 LOWEST, HIGHEST = -0.25, 1.0
+_FITTED = ("state", "image", "action", "auxiliary")  # of a transition; labels need the rest
 _AUXILIARY_LEARNING_RATE = 1e-3
+_SEARCHES = 32  # done at once: their numbers fit into a core's cache
 AUXILIARY_BLOCK = 100  # updates of the auxiliary head that are dispatched at once
 
 
@@ -71,6 +73,8 @@ class QTOpt(Agent):
             "acting": jnp.copy(online),
             "key": jax.random.key_data(jax.random.key(config.seed + 1)),
         }
+        self._label = jax.jit(self._label_block)
+        self._update = jax.jit(self._fit_block, donate_argnums=0)
         self._alone = optax.adam(_AUXILIARY_LEARNING_RATE)
         self._auxiliary_updates = jax.jit(self._learn_auxiliary, donate_argnums=(0, 1))
 
@@ -121,13 +125,16 @@ class QTOpt(Agent):
         where = "switch" if concurrent else "next"
         state, image = batch[f"{where}_state"], batch.get(f"{where}_image")
         features, _ = target.encode(state, image)
-        action, first = cem.maximise(
-            lambda actions: target.score(features[:, None], actions),
-            key,
-            len(state),
-            self.space,
-            self.search,
-        )
+
+        def best(one: tuple[Any, Any]) -> tuple[Any, Any]:
+            seen, key = one
+            action, score = cem.maximise(
+                lambda actions: target.score(seen, actions), key, 1, self.space, self.search
+            )
+            return action[0], score[0]
+
+        keys = jax.random.split(key, len(state))
+        action, first = jax.lax.map(best, (features, keys), batch_size=_SEARCHES)
         second = lagged.score(lagged.encode(state, image)[0], action)
         value = LOWEST + (HIGHEST - LOWEST) * jax.nn.sigmoid(jnp.minimum(first, second))
         reward, elapsed = batch["reward"], batch["period_s"]
@@ -167,22 +174,35 @@ class QTOpt(Agent):
             "updates": updates,
         }, {"loss": value, **measured}
 
-    def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
-        """Label a block, then fit the batches that `index` makes of it."""
-        index = batches["index"]
-        block = {name: array for name, array in batches.items() if name != "index"}
-        key, label_key, fit_key = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
-        target, lagged = (self._network(state[name]) for name in ("target", "lagged"))
-        block["label"] = self.label(target, lagged, block, label_key)
-        state = {**state, "key": jax.random.key_data(key)}
-        learned = ("state", "image", "action", "label", "auxiliary")
-        block = {name: array for name, array in block.items() if name in learned}
+    # --- Both, one after the other
 
+    def dispatch(self, batches: dict[str, NDArray[Any]], lap: Lap | None = None) -> None:
+        """Label a block, then fit the batches that `index` makes of it; return at once."""
+        state = self.state
+        fitted = {name: batches[name] for name in _FITTED if name in batches}
+        judged = {name: array for name, array in batches.items() if name not in _FITTED}
+        index = judged.pop("index")
+        labels, key, fit_key = self._label(state["target"], state["lagged"], state["key"], judged)
+        finish_piece(labels, "labelling", lap)
+        self.state, measured = self._update(
+            {**state, "key": key}, {**fitted, "label": labels}, index, fit_key
+        )
+        finish_piece(measured, "fitting", lap)
+        self._under_way.append(measured)
+
+    def _label_block(self, target: Tree, lagged: Tree, key: Any, batch: dict[str, Any]) -> Any:
+        """Labels, and the keys that come after: of the next block, of fitting this one."""
+        key, label_key, fit_key = jax.random.split(jax.random.wrap_key_data(key), 3)
+        labels = self.label(self._network(target), self._network(lagged), batch, label_key)
+        return labels, jax.random.key_data(key), jax.random.key_data(fit_key)
+
+    def _fit_block(self, state: Any, block: dict[str, Any], index: Any, key: Any) -> Any:
         def one(state: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
             rows, key = now
             return self.fit(state, {name: array[rows] for name, array in block.items()}, key)
 
-        state, measured = jax.lax.scan(one, state, (index, jax.random.split(fit_key, len(index))))
+        keys = jax.random.split(jax.random.wrap_key_data(key), len(index))
+        state, measured = jax.lax.scan(one, state, (index, keys))
         measured["label"] = block["label"].mean()
         return state, {**measured, "online": jnp.copy(state[self.acts_with])}
 
