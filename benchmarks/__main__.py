@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, grasp, simulation, sweep, theory
+from benchmarks import dqn, grasp, qtopt, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "dqn": dqn.run,
     "sweep": sweep.run,
     "grasp": grasp.run,
+    "qtopt": qtopt.run,
 }
 
 

@@ -38,6 +38,7 @@ class QTOpt(Agent):
     """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
 
     config: GraspConfig
+    network: type[Critic] = Critic
     acts_with = "target"  # in training: newer than what is evaluated, steadier than the newest
 
     def __init__(
@@ -58,7 +59,7 @@ class QTOpt(Agent):
             "settings": space.settings.tolist(),
             "search": self.search._asdict(),
         }
-        network = Critic(
+        network = self.network(
             blocks,
             config.image_size if config.observation == "image" else 0,
             len(auxiliary) if config.auxiliary_weight > 0 else 0,

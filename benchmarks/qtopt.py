@@ -1,0 +1,172 @@
+"""QT-Opt: a decision, and an update, against an ordinary convolution network of the same output."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, rates
+from midstride.agents import QTOpt, configure_jax
+from midstride.cem import ActionSpace
+from midstride.config import GraspConfig
+from midstride.networks import Critic
+from midstride.scripted_data import SETTINGS
+from midstride.tasks.grasp import actions
+
+CONFIG = GraspConfig(image_size=64, knowledge=("vector_to_go",))
+BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}
+SPACE = ActionSpace(actions.LOW[:4], actions.HIGH[:4], SETTINGS)
+AUXILIARY = np.full(7, 1 / 7)
+UPDATES, REPEATS = 8, 15
+_CHANNELS, _FEATURES = (32, 64, 96, 128), 256  # of the ordinary network: 3x3, stride 2
+
+
+class Convolutions(Critic):
+    """The critic with four ordinary convolutions instead of patches."""
+
+    convolutions: list[eqx.nn.Conv2d]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        keys = jax.random.split(jax.random.key(9), len(_CHANNELS))
+        sizes = (3, *_CHANNELS)
+        self.convolutions = [
+            eqx.nn.Conv2d(i, o, 3, stride=2, padding=1, key=key)
+            for i, o, key in zip(sizes, sizes[1:], keys, strict=False)
+        ]
+        side = CONFIG.image_size // 2 ** len(_CHANNELS)
+        flat = eqx.nn.Linear(side * side * _CHANNELS[-1], _FEATURES, key=keys[0])
+        self.patches, self.image = [], [flat, self.image[1]]
+
+    def encode(self, state: Any, image: Any) -> Any:
+        features, _ = super().encode(state, None)
+        x = image.astype(jnp.float32).transpose(0, 3, 1, 2) / 128 - 1
+        for layer in self.convolutions:
+            x = jax.nn.relu(jax.vmap(layer)(x))
+        x = jax.nn.relu(jax.vmap(self.image[0])(x.reshape(len(x), -1)))
+        assert self.auxiliary is not None
+        return features + jax.vmap(self.image[1])(x), jax.vmap(self.auxiliary)(x)
+
+
+class ConvolutionQTOpt(QTOpt):
+    network = Convolutions
+
+
+def run() -> list[Figure]:
+    configure_jax()
+    ours, ordinary = (kind(CONFIG, BLOCKS, SPACE, AUXILIARY) for kind in (QTOpt, ConvolutionQTOpt))
+    rng = np.random.default_rng(0)
+    size, n = CONFIG.image_size, UPDATES * CONFIG.batch_size // CONFIG.label_reuse
+    image = rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8)
+    state = rng.random((n, 7), np.float32)
+    batch: dict[str, Any] = {
+        "state": state, "image": image, "next_state": state, "next_image": image,
+        "action": rng.uniform(-1, 1, (n, 7)).astype(np.float32),
+        "auxiliary": rng.random((n, 7), np.float32), "reward": np.zeros(n, np.float32),
+        "period_s": np.full(n, 0.3, np.float32), "terminated": np.zeros(n, bool),
+        "index": rng.integers(n, size=(UPDATES, CONFIG.batch_size)),
+    }  # fmt: skip
+    seen = {"image": image[0], "state": state[0]}
+
+    def update(agent: QTOpt) -> None:
+        agent.dispatch(batch)
+        agent.sync()
+
+    works: dict[str, Any] = {
+        "decision": (lambda: [ours.policy(seen) for _ in range(20)], 20),
+        "decision, convolutions": (_decisions(ordinary, seen), 20),
+        "update": (lambda: update(ours), UPDATES),
+        "update, convolutions": (lambda: update(ordinary), UPDATES),
+        **_in_torch(image[: CONFIG.batch_size], state[: CONFIG.batch_size], batch),
+    }
+    ms = {name: 1000 / rate for name, rate in rates(works, REPEATS).items()}
+    table = Table("64x64 images, CEM 64 x 2, one core", "milliseconds")
+    for name, value in ms.items():
+        table.add_row(name, f"{value:.1f}")
+    Console().print(table)
+    return [
+        Figure(
+            "qtopt/decision-ms",
+            ms["decision"],
+            "ms",
+            f"batch 1; with four convolutions, compiled: {ms['decision, convolutions']:.1f} ms",
+            limit=3.0,
+        ),
+        Figure(
+            "qtopt/update-vs-conv",
+            ms["update, convolutions"] / ms["update"],
+            "x",
+            f"labels and fit of a batch of {CONFIG.batch_size}, {ms['update']:.0f} ms; four "
+            f"convolutions in XLA {ms['update, convolutions']:.0f} ms"
+            + (
+                f"; the fit alone in PyTorch {ms['fit, PyTorch']:.0f} ms"
+                if "fit, PyTorch" in ms
+                else ""
+            ),
+        ),
+    ]
+
+
+def _decisions(agent: QTOpt, seen: dict[str, Any]) -> Any:
+    """Twenty decisions with the ordinary network, compiled: it has no NumPy policy."""
+    from midstride import cem
+
+    network = agent._network(agent.state["online"])
+
+    @jax.jit
+    def decide(state: Any, image: Any, key: Any) -> Any:
+        features, _ = network.encode(state[None], image[None])
+        return cem.maximise(
+            lambda tried: network.score(features[:, None], tried), key, 1, SPACE, agent.search
+        )[0]
+
+    def twenty() -> None:
+        for k in range(20):
+            jax.block_until_ready(decide(seen["state"], seen["image"], jax.random.key(k)))
+
+    return twenty
+
+
+def _in_torch(image: Any, state: Any, batch: dict[str, Any]) -> dict[str, Any]:
+    """The fit of the ordinary network in PyTorch, whose convolutions are faster on a CPU."""
+    try:
+        import torch
+    except ImportError as error:
+        print(f"PyTorch is missing ({error}): pip install -e '.[bench]'")
+        return {}
+    torch.set_num_threads(1)
+    sizes = (3, *_CHANNELS)
+    side = CONFIG.image_size // 2 ** len(_CHANNELS)
+    layers: list[Any] = []
+    for i, o in itertools.pairwise(sizes):
+        layers += [torch.nn.Conv2d(i, o, 3, stride=2, padding=1), torch.nn.ReLU()]
+    flat = torch.nn.Linear(side * side * sizes[-1], _FEATURES)
+    trunk = torch.nn.Sequential(*layers, torch.nn.Flatten(), flat, torch.nn.ReLU())
+    hidden = CONFIG.hidden_size
+    vectors = torch.nn.Linear(14, hidden)
+    onto = torch.nn.Linear(_FEATURES, hidden)
+    head = torch.nn.Sequential(
+        torch.nn.ReLU(), torch.nn.Linear(hidden, hidden), torch.nn.ReLU(),
+        torch.nn.Linear(hidden, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1),
+    )  # fmt: skip
+    modules = torch.nn.ModuleList([trunk, vectors, onto, head])
+    optimiser = torch.optim.Adam(modules.parameters(), CONFIG.learning_rate)
+    pictures = torch.from_numpy(image.transpose(0, 3, 1, 2).copy())
+    numbers = torch.from_numpy(np.concatenate([state, batch["action"][: len(state)]], axis=1))
+    labels = torch.full((len(image), 1), 0.5)
+
+    def fit() -> None:
+        optimiser.zero_grad()
+        seen = trunk(pictures.float() / 128 - 1)
+        logits = head(onto(seen) + vectors(numbers))
+        torch.nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
+        optimiser.step()
+
+    return {"fit, PyTorch": (fit, 1)}
