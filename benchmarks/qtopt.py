@@ -20,7 +20,7 @@ from midstride.networks import Critic
 from midstride.scripted_data import SETTINGS
 from midstride.tasks.grasp import actions
 
-CONFIG = GraspConfig(image_size=64, knowledge=("vector_to_go",))
+CONFIG = GraspConfig(image_size=64, knowledge=("vector_to_go",), acting_rounds=2)
 BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}
 SPACE = ActionSpace(actions.LOW[:4], actions.HIGH[:4], SETTINGS)
 AUXILIARY = np.full(7, 1 / 7)

@@ -215,7 +215,9 @@ class GraspConfig(RunConfig):
     samples: int = 64
     """actions that each round of the cross-entropy method draws"""
     rounds: int = 2
-    """of the cross-entropy method"""
+    """of the cross-entropy method, for labels"""
+    acting_rounds: int = 3
+    """of the cross-entropy method, for acting"""
 
     # --- How long, how many
     steps: int = 48_000
@@ -348,6 +350,7 @@ _AT_LEAST: dict[str, float] = {
     "hidden_size": 1,
     "samples": 6,
     "rounds": 1,
+    "acting_rounds": 1,
     "target_lag": 1,
     "label_reuse": 1,
     "scripted_steps": 1,

@@ -22,6 +22,7 @@ from midstride.make import make_envs
 from midstride.replay import Experience
 from midstride.runs import Run, read_metrics
 from midstride.scripted_data import SETTINGS, collect, scripted_data
+from midstride.table1 import name_of
 from midstride.train import Trainer, train
 
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), SETTINGS)
@@ -383,3 +384,54 @@ def test_a_row_that_the_table_does_not_have_is_named(capsys):
         main(["reproduce", "table1", "--rows", "9"])
     assert end.value.code == 2
     assert "Table 1 has rows 1 to 7, got 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["table1", "--mode", "blocking"], "are of the rows: choose them by --rows"),
+        (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--seeds", "2", "table1"], "write midstride reproduce table1"),
+    ],
+)
+def test_bad_tables_are_named(args, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", *args])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_table_is_named_by_what_is_unusual():
+    assert name_of(GraspConfig()) == "table1"
+    assert name_of(GraspConfig(observation="state", objects=3)) == "table1-state-3-objects"
+    assert name_of(GraspConfig(latency="episode:0,100ms")) == "table1-latency_episode_0_100ms"
+
+
+def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, capsys):
+    """Two rows, two seeds, trained for a moment: everything that is promised is written."""
+    small = {
+        "observation": "state", "hidden-size": 16, "samples": 8, "batch-size": 8, "num-envs": 4,
+        "scenes": 8, "steps": 160, "scripted-steps": 80, "offline-updates": 4,
+        "evaluate-every": 160, "evaluation-episodes": 2,
+    }  # fmt: skip
+    options = [part for name, value in small.items() for part in (f"--{name}", str(value))]
+    command = ["reproduce", "table1", *options, "--rows", "2", "5", "--seeds", "2"]
+    command += ["--output", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
+    main(command)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        "table.md", "episodes.csv", "table.png", "curves.png", "cost.md", "config.json",
+        "row2.mp4", "row2.png", "row5.mp4", "row5.png",
+    }  # fmt: skip
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "5: concurrent, penalty, VTG" in table
+    assert "91.53 % ± 1.04" in table
+    episodes = (tmp_path / "out" / "episodes.csv").read_text().splitlines()
+    assert len(episodes) == 1 + 2 * 2 * 8
+    cost = (tmp_path / "out" / "cost.md").read_text()
+    assert all(piece in cost for piece in ("physics", "camera", "labelling", "fitting"))
+    assert not list(tmp_path.rglob("*seed0-*.safetensors"))  # scripted data has done its work
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert len(stamps) == 4
+    main([*command, "--no-video"])
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps

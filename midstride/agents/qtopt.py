@@ -57,7 +57,7 @@ class QTOpt(Agent):
             "low": space.low.tolist(),
             "high": space.high.tolist(),
             "settings": space.settings.tolist(),
-            "search": self.search._asdict(),
+            "search": self.search._replace(rounds=config.acting_rounds)._asdict(),
         }
         network = self.network(
             blocks,
