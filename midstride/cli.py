@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -14,9 +14,11 @@ import midstride
 from midstride.config import Config, GraspConfig
 from midstride.timing import format_s, parse_latency, parse_s
 
+GRASP_EXPERIMENTS = ("table1", "grasp-latencies", "grasp-ablation")
 Experiment = Literal[
-    "theory", "awareness", "latencies", "figure2a", "figure2b", "scripted", "table1"
-]
+    "theory", "awareness", "latencies", "figure2a", "figure2b", "scripted", "table1",
+    "grasp-latencies", "grasp-ablation",
+]  # fmt: skip
 
 
 def train(
@@ -291,8 +293,9 @@ def reproduce(
             latencies: one policy for latencies of 0 to 50 ms, drawn per episode;
             figure2a, figure2b: the paper's sweeps of Cartpole and Pendulum (hours on a laptop);
             scripted: grasping without learning, blocking and concurrent (minutes);
-            table1: QT-Opt on grasping, which has options of its own:
-            midstride reproduce table1 --help
+            table1: QT-Opt on grasping, seven rows; grasp-latencies: how the gap depends on
+            latency; grasp-ablation: what is ours and not the paper's (hours on a laptop). These
+            have options of their own: midstride reproduce table1 --help
         task: of awareness and latencies
         agent: of awareness and latencies
         seeds: of awareness and latencies: trainings of each kind
@@ -307,8 +310,10 @@ def reproduce(
     from midstride import experiments
     from midstride.theory import experiment as theory
 
-    if experiment == "table1":
-        raise ValueError("table1 has options of its own: write midstride reproduce table1 --...")
+    if experiment in GRASP_EXPERIMENTS:
+        raise ValueError(
+            f"{experiment} has options of its own: write midstride reproduce {experiment} --..."
+        )
     if experiment == "theory":
         theory.reproduce(output or Path("results") / experiment, Console())
         return
@@ -367,12 +372,72 @@ def reproduce_table1(
     """
     from midstride import table1
 
-    if seeds < 1:
-        raise ValueError(f"seeds must be at least 1, got {seeds}")
     chosen = tuple(sorted(set(rows))) or tuple(table1.ROWS)
-    name = table1.name_of(config)
+    name = _study_name("table1", config, seeds)
     folder = output or Path("results") / name
     table1.table1(config, chosen, seeds, folder, runs / name, video, Console())
+
+
+def reproduce_grasp_latencies(
+    config: tyro.conf.OmitArgPrefixes[GraspConfig],
+    latencies: tuple[str, ...] = (),
+    seeds: int = 3,
+    output: Path | None = None,
+    runs: Path = Path("runs"),
+) -> None:
+    """How the gap of Table 1 depends on latency: rows 4 and 5, trained at each.
+
+    Killed or interrupted, it goes on where it was. Writes table.md, episodes.csv, latencies.png,
+    curves.png and cost.md.
+
+    Args:
+        latencies: to train at, each (default: five from 48ms to 248ms)
+        seeds: trainings of each kind
+        output: folder for table and plots (default: results/grasp-latencies...)
+        runs: folder for the trainings
+    """
+    from midstride import grasp_studies
+
+    name = _study_name("grasp-latencies", config, seeds)
+    folder = output or Path("results") / name
+    chosen = latencies or grasp_studies.LATENCIES
+    grasp_studies.latencies(config, chosen, seeds, folder, runs / name, Console())
+
+
+def reproduce_grasp_ablation(
+    config: tyro.conf.OmitArgPrefixes[GraspConfig],
+    seeds: int = 3,
+    output: Path | None = None,
+    runs: Path = Path("runs"),
+) -> None:
+    """What is ours and not the paper's, taken away one at a time from row 5 of Table 1.
+
+    Killed or interrupted, it goes on where it was. Writes table.md, episodes.csv, curves.png and
+    cost.md.
+
+    Args:
+        seeds: trainings of each kind
+        output: folder for table and plots (default: results/grasp-ablation...)
+        runs: folder for the trainings
+    """
+    from midstride import grasp_studies
+
+    name = _study_name("grasp-ablation", config, seeds)
+    folder = output or Path("results") / name
+    grasp_studies.ablation(config, seeds, folder, runs / name, Console())
+
+
+def _study_name(experiment: str, config: GraspConfig, seeds: int) -> str:
+    from midstride import table1
+
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    if (config.mode, config.step_penalty, config.knowledge) != ("concurrent", 0.0, ()):
+        raise ValueError(
+            "mode, step_penalty and knowledge are what the rows of Table 1 differ in: they cannot "
+            "be given here"
+        )
+    return "-".join([experiment, *table1.unusual(config)])
 
 
 def watch(
@@ -431,8 +496,10 @@ def main(args: list[str] | None = None) -> None:
     if given == ["--version"]:
         print(f"midstride {midstride.__version__}")
         return
-    is_table1 = given[:2] == ["reproduce", "table1"]
-    if is_table1:
+    reproducing: Any = reproduce
+    if given[:1] == ["reproduce"] and given[1:2] and given[1] in GRASP_EXPERIMENTS:
+        studies = (reproduce_table1, reproduce_grasp_latencies, reproduce_grasp_ablation)
+        reproducing = dict(zip(GRASP_EXPERIMENTS, studies, strict=True))[given[1]]
         given[1] = "grasp"  # the task that its configuration names
     try:
         tyro.extras.subcommand_cli_from_dict(
@@ -442,7 +509,7 @@ def main(args: list[str] | None = None) -> None:
                 "evaluate": evaluate,
                 "sweep": sweep,
                 "report": report,
-                "reproduce": reproduce_table1 if is_table1 else reproduce,
+                "reproduce": reproducing,
                 "latency": latency,
                 "describe": describe,
                 "watch": watch,

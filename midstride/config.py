@@ -205,7 +205,7 @@ class GraspConfig(RunConfig):
     step_penalty: float = 0.0
     """taken off the reward at every step; the paper: 0.01"""
     max_steps: int | None = None
-    """of an episode (default: 20 concurrent, 14 blocking, about 6 s of either)"""
+    """of an episode (default: 20 concurrent, which is 6 s, and 14 blocking, which is longer)"""
 
     # --- The agent
     agent: Literal["qtopt"] = "qtopt"
@@ -291,7 +291,7 @@ class GraspConfig(RunConfig):
 
     @property
     def episode_steps(self) -> int:
-        """The longest episode: the same time in both modes."""
+        """The longest episode: blocking steps take longer, so there are fewer."""
         return self.max_steps or {"concurrent": 20, "blocking": 14}[self.mode]
 
     @classmethod

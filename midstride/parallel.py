@@ -181,8 +181,13 @@ def progress_bars(console: Console) -> Bars:
 def status(progress: Progress) -> str:
     return (
         f"{progress.steps:>7,} steps {progress.steps_per_second:>5,.0f}/s "
-        f"return {progress.mean_return:>4.0f} eps {progress.epsilon:.2f}"
+        f"return {_short(progress.mean_return)} eps {progress.epsilon:.2f}"
     )
+
+
+def _short(value: float) -> str:
+    """Returns of thousands, and returns of one."""
+    return f"{value:>4.0f}" if abs(value) >= 10 else f"{value:>4.2f}"
 
 
 def train_all(
@@ -203,8 +208,10 @@ def train_all(
                 bars.update(ids[i], completed=content.steps, status=status(content))
             elif kind == "result":
                 results[i] = content
-                low, high = content["interval"]
-                text = f"return {content['mean_return']:.0f} [{low:.0f}, {high:.0f}]"
+                mean, low, high = (
+                    _short(v).strip() for v in (content["mean_return"], *content["interval"])
+                )
+                text = f"return {mean} [{low}, {high}]"
                 bars.update(ids[i], completed=content["steps"], status=text)
             else:
                 errors[i] = content

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -68,20 +69,56 @@ def row_name(row: int) -> str:
     return f"{row}: {', '.join(parts)}"
 
 
-def name_of(base: GraspConfig) -> str:
-    """A name for the table, from what is not as usual."""
-    usual = GraspConfig()
-    parts = ["table1"]
-    for field in fields(base):
-        value = getattr(base, field.name)
-        if field.name in ("seed", "mode", "step_penalty", "knowledge") or value == getattr(
-            usual, field.name
-        ):
+def unusual(config: GraspConfig) -> list[str]:
+    """What is not as usual, and not what rows differ in: for the name of a folder."""
+    usual, parts = GraspConfig(), []
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in ("seed", "mode", "step_penalty", "knowledge"):
             continue
-        named = {"observation": value, "objects": f"{value}-objects"}
-        text = str(named.get(field.name, f"{field.name}_{value}"))
-        parts.append(text.replace(":", "_").replace(",", "_").replace("/", "_"))
-    return "-".join(parts)
+        if value != getattr(usual, field.name):
+            named = {"observation": value, "objects": f"{value}-objects"}
+            text = named.get(field.name, f"{field.name}_{value}")
+            parts.append(re.sub(r"[^\w.-]+", "_", str(text)))
+    return parts
+
+
+def train_kinds(
+    kinds: Mapping[str, GraspConfig], seeds: int, runs: Path, console: Console
+) -> tuple[dict[str, list[Path]], dict[str, list[dict[str, Any]]]]:
+    """Train every kind with several seeds, counting up from its own: folders and results, by kind.
+
+    Side by side on the cores; finished trainings are never run again. Scripted data is collected
+    once for all kinds that can share it.
+    """
+    # One kind of each mode first: they collect the scripted data, the others find it.
+    first = {config.mode: kind for kind, config in reversed(list(kinds.items()))}
+    order = sorted(kinds, key=lambda kind: kind not in first.values())
+    jobs = {
+        (kind, seed): Job(
+            f"{kind}, seed {kinds[kind].seed + seed}",
+            replace(kinds[kind], seed=kinds[kind].seed + seed),
+            runs / re.sub(r"\W+", "-", kind) / f"seed{kinds[kind].seed + seed}",
+            unfinished="resume",
+            scripted=runs / "scripted",
+        )
+        for seed in range(seeds)
+        for kind in order
+    }
+    results = dict(zip(jobs, train_all(list(jobs.values()), console), strict=True))
+    shutil.rmtree(runs / "scripted", ignore_errors=True)  # it can be collected again
+    return (
+        {kind: [jobs[kind, seed].folder for seed in range(seeds)] for kind in kinds},
+        {kind: [results[kind, seed] for seed in range(seeds)] for kind in kinds},
+    )
+
+
+def curves(folders: Mapping[str, Sequence[Path]], base: GraspConfig) -> Figure:
+    """Success in training, by kind."""
+    title = f"Grasping, {base.objects} object{'s' * (base.objects > 1)}, {base.observation}"
+    figure = plot_curves(folders, title, column="success")
+    figure.axes[0].set_ylim(0, 1.02)
+    return figure
 
 
 def table1(
@@ -93,40 +130,21 @@ def table1(
     video: bool,
     console: Console,
 ) -> None:
-    """Train every row with several seeds, evaluate on held-out objects, beside the paper's table.
-
-    Rows run side by side on the cores; finished ones are never run again. Scripted data is
-    collected once for the rows of one mode.
-    """
+    """Train every row with several seeds, evaluate on held-out objects; beside the paper's."""
     started = time.perf_counter()
-    if (base.mode, base.step_penalty, base.knowledge) != ("concurrent", 0.0, ()):
-        raise ValueError("mode, step_penalty and knowledge are of the rows: choose them by --rows")
     configs = {row: row_config(base, row) for row in rows}
-    # One row of each mode first: they collect the scripted data, the others find it.
-    first = {ROWS[row]["mode"]: row for row in reversed(rows)}
-    order = sorted(rows, key=lambda row: (row not in first.values(), row))
-    jobs = {
-        (row, seed): Job(
-            f"{row_name(row)}, seed {seed}",
-            replace(configs[row], seed=seed),
-            runs / f"row{row}" / f"seed{seed}",
-            unfinished="resume",
-            scripted=runs / "scripted",
-        )
-        for seed in range(base.seed, base.seed + seeds)
-        for row in order
+    kinds = {row_name(row): config for row, config in configs.items()}
+    folders, trained = train_kinds(kinds, seeds, runs, console)
+    results = {
+        (row, seed): result
+        for row in rows
+        for seed, result in enumerate(trained[row_name(row)], start=base.seed)
     }
-    results = dict(zip(jobs, train_all(list(jobs.values()), console), strict=True))
-    shutil.rmtree(runs / "scripted", ignore_errors=True)  # it can be collected again
     write_table(results, output, console)
-    write_cost(results, output, console)
-    curves = {row_name(r): [job.folder for (row, _), job in jobs.items() if row == r] for r in rows}
-    title = f"Grasping, {base.objects} object{'s' * (base.objects > 1)}, {base.observation}"
-    figure = plot_curves(curves, title, column="success")
-    figure.axes[0].set_ylim(0, 1.02)
-    save_figure(output / "curves.png", figure)
+    write_cost(trained, output, console)
+    save_figure(output / "curves.png", curves(folders, base))
     for row in rows if video else ():
-        film_run(jobs[row, base.seed].folder, 3, VIDEO_SEED, output / f"row{row}", console)
+        film_run(folders[row_name(row)][0], 3, VIDEO_SEED, output / f"row{row}", console)
     config = {"base": base.to_dict(), "rows": {r: ROWS[r] for r in rows}, "seeds": seeds}
     write_provenance(output, config, time.perf_counter() - started)
     console.print(f"Saved: [bold]{output}[/bold]")
@@ -175,18 +193,16 @@ def write_table(
 
 
 def write_cost(
-    results: Mapping[tuple[int, int], Mapping[str, Any]], output: Path, console: Console
+    results: Mapping[str, Sequence[Mapping[str, Any]]], output: Path, console: Console
 ) -> None:
-    """cost.md: minutes of a training, and where they went."""
+    """cost.md: minutes of a training of each kind, and where they went."""
     lines = []
-    for row in sorted({row for row, _ in results}):
-        of_row = [result for (r, _), result in results.items() if r == row]
-        minutes = np.mean([result["seconds"] for result in of_row]) / 60
-        pieces = {name: [r["split_s"].get(name, 0.0) for r in of_row] for name in _PIECES}
+    for kind, group in results.items():
+        pieces = {name: [r["split_s"].get(name, 0.0) for r in group] for name in _PIECES}
         lines.append(
             {
-                "row": row_name(row),
-                "minutes": f"{minutes:.1f}",
+                "training": kind,
+                "minutes": f"{np.mean([r['seconds'] for r in group]) / 60:.1f}",
                 **{name: f"{np.mean(s) / 60:.1f}" for name, s in pieces.items()},
             }
         )

@@ -23,7 +23,7 @@ from midstride.make import make_envs
 from midstride.replay import Experience
 from midstride.runs import Run, read_metrics
 from midstride.scripted_data import SETTINGS, collect, scripted_data
-from midstride.table1 import name_of
+from midstride.table1 import unusual
 from midstride.train import Trainer, train
 
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), SETTINGS)
@@ -390,7 +390,7 @@ def test_a_row_that_the_table_does_not_have_is_named(capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["table1", "--mode", "blocking"], "are of the rows: choose them by --rows"),
+        (["table1", "--mode", "blocking"], "are what the rows of Table 1 differ in"),
         (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["--seeds", "2", "table1"], "write midstride reproduce table1"),
     ],
@@ -403,9 +403,9 @@ def test_bad_tables_are_named(args, message, capsys):
 
 
 def test_a_table_is_named_by_what_is_unusual():
-    assert name_of(GraspConfig()) == "table1"
-    assert name_of(GraspConfig(observation="state", objects=3)) == "table1-state-3-objects"
-    assert name_of(GraspConfig(latency="episode:0,100ms")) == "table1-latency_episode_0_100ms"
+    assert unusual(GraspConfig(seed=3, mode="blocking")) == []
+    assert unusual(GraspConfig(observation="state", objects=3)) == ["state", "3-objects"]
+    assert unusual(GraspConfig(latency="episode:0,100ms")) == ["latency_episode_0_100ms"]
 
 
 def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypatch):
@@ -421,7 +421,7 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     filmed = []
     monkeypatch.setattr(table1, "film_run", lambda run, *rest: filmed.append(run.parent.name))
     main(command)
-    assert filmed == ["row2", "row5"]
+    assert filmed == ["2-blocking-penalty", "5-concurrent-penalty-VTG"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "table.md", "episodes.csv", "table.png", "curves.png", "cost.md", "config.json",

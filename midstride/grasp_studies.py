@@ -1,0 +1,129 @@
+"""Around Table 1: how the gap depends on latency, and what our additions to QT-Opt are worth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from midstride.config import GraspConfig
+from midstride.evaluate import nested_interval
+from midstride.experiments import show_table
+from midstride.files import write_provenance, write_whole
+from midstride.report.curves import save_figure
+from midstride.table1 import curves, row_config, row_name, train_kinds, write_cost
+from midstride.timing import parse_s
+
+LATENCIES = ("48ms", "100ms", "152ms", "200ms", "248ms")
+_ROWS = (4, 5)  # without knowledge, with vector-to-go
+# What is ours and not the paper's, taken away one at a time, from row 5.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "no auxiliary head": {"auxiliary_weight": 0.0},
+    "no shifts": {"shift": 0},
+    "newest weights evaluated": {"acting_tau": 1.0},
+    "two rounds of search": {"acting_rounds": 2},
+}
+
+
+def latencies(
+    base: GraspConfig,
+    chosen: Sequence[str],
+    seeds: int,
+    output: Path,
+    runs: Path,
+    console: Console,
+) -> None:
+    """Concurrent control with and without vector-to-go, trained at each latency."""
+    started = time.perf_counter()
+    kinds = {
+        f"{latency}, row {row_name(row)}": row_config(replace(base, latency=latency), row)
+        for latency in chosen
+        for row in _ROWS
+    }
+    folders, results = train_kinds(kinds, seeds, runs, console)
+    _write(kinds, folders, results, base, output, console)
+    save_figure(output / "latencies.png", _plot_latencies(chosen, results))
+    config = {"base": base.to_dict(), "latencies": list(chosen), "rows": _ROWS, "seeds": seeds}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def ablation(base: GraspConfig, seeds: int, output: Path, runs: Path, console: Console) -> None:
+    """Row 5 without each of our additions."""
+    started = time.perf_counter()
+    row = row_config(base, 5)
+    kinds = {name: replace(row, **options) for name, options in ABLATIONS.items()}
+    folders, results = train_kinds(kinds, seeds, runs, console)
+    _write(kinds, folders, results, base, output, console)
+    config = {"base": base.to_dict(), "row": 5, "ablations": ABLATIONS, "seeds": seeds}
+    write_provenance(output, config, time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def _write(
+    kinds: Mapping[str, GraspConfig],
+    folders: Mapping[str, Sequence[Path]],
+    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    base: GraspConfig,
+    output: Path,
+    console: Console,
+) -> None:
+    lines = []
+    episodes = ["kind,seed,episode,success,duration_s"]
+    for kind, group in results.items():
+        success, duration = (
+            [r["measures"][name] for r in group] for name in ("success", "duration_s")
+        )
+        low, high = nested_interval(success)
+        lines.append(
+            {
+                "training": kind,
+                "success": f"{np.mean(success):.1%} ({low:.1%} to {high:.1%})",
+                "each seed": ", ".join(f"{np.mean(s):.1%}" for s in success),
+                "duration": f"{np.mean(duration):.2f} s",
+            }
+        )
+        for seed, (s, d) in enumerate(zip(success, duration, strict=True), kinds[kind].seed):
+            episodes += [
+                f'"{kind}",{seed},{i},{v:g},{t:.6g}'
+                for i, (v, t) in enumerate(zip(s, d, strict=True))
+            ]
+    count = sum(len(r["measures"]["success"]) for r in next(iter(results.values())))
+    show_table(f"{count} held-out episodes each", lines, output / "table.md", console)
+    write_cost(results, output, console)
+    write_whole(output / "episodes.csv", "\n".join(episodes) + "\n")
+    save_figure(output / "curves.png", curves(folders, base))
+
+
+def _plot_latencies(
+    chosen: Sequence[str], results: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Figure:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    places = [1000 * parse_s(latency) for latency in chosen]
+    measures = {"success": "grasp success", "duration_s": "duration, s"}
+    for axes, (name, title) in zip(figure.subplots(1, 2), measures.items(), strict=True):
+        for row in _ROWS:
+            groups = [
+                [r["measures"][name] for r in results[f"{latency}, row {row_name(row)}"]]
+                for latency in chosen
+            ]
+            means = np.array([np.mean(group) for group in groups])
+            bounds = np.array([nested_interval(group) for group in groups]).T
+            axes.errorbar(
+                places, means, np.abs(bounds - means), marker="o", capsize=3, label=row_name(row)
+            )
+        axes.set(xlabel="latency, ms", title=title)
+        axes.grid(alpha=0.3)
+        if name == "success":
+            axes.set_ylim(0, 1.02)
+            axes.legend(fontsize=8, loc="lower left")
+        else:
+            axes.set_ylim(bottom=0)
+    return figure
