@@ -220,7 +220,7 @@ class GraspConfig(RunConfig):
     """of the cross-entropy method, for acting"""
 
     # --- How long, how many
-    steps: int = 48_000
+    steps: int = 64_000
     """environment steps, the scripted ones not counted"""
     num_envs: int = 32
     """environments stepped together"""
