@@ -85,11 +85,12 @@ def train_grasp(
         tensorboard: write the metrics for TensorBoard too (needs midstride[tensorboard])
     """
     from midstride import studio
-    from midstride.table1 import row_config
+    from midstride.table1 import check_rows_decide, row_config
 
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     if row is not None:
+        check_rows_decide(config)
         config = row_config(config, row)
         name = name or f"grasp-row{row}"
     folder = runs / (name or studio.name_of(config))
@@ -374,7 +375,8 @@ def reproduce_table1(
 
     chosen = tuple(sorted(set(rows))) or tuple(table1.ROWS)
     name = _study_name("table1", config, seeds)
-    folder = output or Path("results") / name
+    part = "" if chosen == tuple(table1.ROWS) else f"-rows-{'-'.join(map(str, chosen))}"
+    folder = output or Path("results") / f"{name}{part}"
     table1.table1(config, chosen, seeds, folder, runs / name, video, Console())
 
 
@@ -432,11 +434,7 @@ def _study_name(experiment: str, config: GraspConfig, seeds: int) -> str:
 
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
-    if (config.mode, config.step_penalty, config.knowledge) != ("concurrent", 0.0, ()):
-        raise ValueError(
-            "mode, step_penalty and knowledge are what the rows of Table 1 differ in: they cannot "
-            "be given here"
-        )
+    table1.check_rows_decide(config)
     return "-".join([experiment, *table1.unusual(config)])
 
 

@@ -183,9 +183,9 @@ class GraspConfig(RunConfig):
     """grasp"""
 
     # --- The clock
-    latency: str = "200ms"
-    """from an observation to the switch to the action chosen on it: 200ms, or episode:0,200ms
-    (drawn at each reset), step:0,200ms (at each step), trace:latencies.csv (measured)"""
+    latency: str = "100ms"
+    """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
+    (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
     mode: Literal["concurrent", "blocking"] = "concurrent"
     """concurrent: the arm moves on while the policy thinks; blocking: every action runs to rest"""
 
@@ -204,8 +204,8 @@ class GraspConfig(RunConfig):
     """settled scenes that episodes start from"""
     step_penalty: float = 0.0
     """taken off the reward at every step; the paper: 0.01"""
-    max_steps: int | None = None
-    """of an episode (default: 20 concurrent, which is 6 s, and 14 blocking, which is longer)"""
+    max_steps: int = 20
+    """of an episode"""
 
     # --- The agent
     agent: Literal["qtopt"] = "qtopt"
@@ -241,6 +241,8 @@ class GraspConfig(RunConfig):
     """updates after which the second target network is copied from the first"""
     acting_tau: float = 0.002
     """how much of the online network enters the one that is evaluated and kept, at each update"""
+    averaged: bool = True
+    """act on averaged weights; otherwise act, evaluate and keep the newest"""
     label_reuse: int = 2
     """times that a Bellman label is learned from before it is forgotten"""
     replay_size: int = 64_000
@@ -286,13 +288,11 @@ class GraspConfig(RunConfig):
             raise ValueError(f"image_size must be a multiple of 16, got {self.image_size}")
         if self.mode == "blocking" and self.target == "concurrent":
             raise ValueError("the concurrent target is for concurrent control")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {self.max_steps}")
-
-    @property
-    def episode_steps(self) -> int:
-        """The longest episode: blocking steps take longer, so there are fewer."""
-        return self.max_steps or {"concurrent": 20, "blocking": 14}[self.mode]
+        if self.step_penalty > MOST_PENALTY:
+            raise ValueError(
+                f"step_penalty must be at most {MOST_PENALTY}, got {self.step_penalty}: QT-Opt's "
+                "values lie above -0.25"
+            )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GraspConfig:
@@ -300,6 +300,7 @@ class GraspConfig(RunConfig):
         return _from_dict(cls, values)
 
 
+MOST_PENALTY = 0.02
 AnyConfig = Config | GraspConfig
 _C = TypeVar("_C", Config, GraspConfig)
 
@@ -348,6 +349,7 @@ _AT_LEAST: dict[str, float] = {
     "image_size": 16,
     "objects": 1,
     "scenes": 1,
+    "max_steps": 1,
     "hidden_size": 1,
     "samples": 6,
     "rounds": 1,

@@ -20,7 +20,7 @@ from midstride.timing import LatencyModel, parse_latency, parse_s
 from midstride.wrappers import Concurrent, from_dm_control
 
 MAX_ACTIONS = 64
-_EVALUATION_SCENES = 256
+_EVALUATION_SCENES = 512
 Envs = Any  # a VectorEnv with discrete actions, whatever its class
 
 
@@ -53,11 +53,11 @@ def make_envs(
     latency: LatencyModel | None = None,
     render_mode: str | None = None,
     threads: int | None = 1,
-    evaluation: bool = False,
+    evaluation: int | None = None,
 ) -> Envs:
     """The environments of a configuration, optionally at another latency.
 
-    evaluation: with the objects and scenes to evaluate with, where these differ
+    evaluation: with objects to evaluate with, where these differ, in scenes of this seed
     """
     latency = latency or parse_latency(config.latency)
     if isinstance(config, GraspConfig):
@@ -70,13 +70,13 @@ def make_envs(
             knowledge=config.knowledge,
             observation=config.observation,
             objects=config.objects,
-            object_set=config.evaluation_set if evaluation else config.object_set,
+            object_set=config.object_set if evaluation is None else config.evaluation_set,
             image_size=config.image_size,
             step_penalty=config.step_penalty,
-            max_steps=config.episode_steps,
+            max_steps=config.max_steps,
             observe_switch=config.target == "concurrent",
-            scenes=_EVALUATION_SCENES if evaluation else config.scenes,
-            scene_seed=1 if evaluation else 0,
+            scenes=config.scenes if evaluation is None else _EVALUATION_SCENES,
+            scene_seed=evaluation or 0,
             threads=threads,
             render_mode=render_mode,
         )

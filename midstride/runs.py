@@ -29,13 +29,18 @@ class Run:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     events: Any = None  # a TensorBoard writer, if asked for
 
-    @classmethod
-    def start(cls, folder: Path, config: AnyConfig) -> Run:
-        """A new run; an error if the folder holds one already."""
+    @staticmethod
+    def check_new(folder: Path) -> None:
+        """An error if the folder holds a run already."""
         if (folder / CONFIG).exists():
             raise ValueError(
                 f"{folder} holds a run already: go on with --resume, or give another --name"
             )
+
+    @classmethod
+    def start(cls, folder: Path, config: AnyConfig) -> Run:
+        """A new run; an error if the folder holds one already."""
+        cls.check_new(folder)
         record = {
             "config": config.to_dict(),
             "hash": config.hash,

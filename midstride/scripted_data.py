@@ -34,7 +34,7 @@ TRIED = np.array([0.4, 0.28, 0.28, 0.04])
 # What the data depends on; everything else of a configuration is about learning.
 _DEPENDS_ON = (
     "mode", "latency", "execution", "period", "observation", "image_size", "objects", "object_set",
-    "scenes", "episode_steps", "num_envs", "seed", "scripted_steps", "target",
+    "scenes", "max_steps", "num_envs", "seed", "scripted_steps", "target",
 )  # fmt: skip
 _NOISE = (0.02, 0.4)  # of the shaken scripted policies: the calmest and the wildest
 
@@ -54,7 +54,7 @@ def new_experience(config: GraspConfig, envs: GraspVectorEnv, capacity: int) -> 
         fields["auxiliary"] = (envs.privileged_weights.shape, np.float32)
     if config.target == "concurrent":
         fields |= {f"switch_{name}": kind for name, kind in observed.items()}
-    return Experience(capacity, config.num_envs, fields, list(observed), config.episode_steps)
+    return Experience(capacity, config.num_envs, fields, list(observed), config.max_steps)
 
 
 def as_experience(step: dict[str, Any], auxiliary: Any) -> dict[str, Any]:
@@ -82,19 +82,19 @@ def scripted_data(config: GraspConfig, envs: GraspVectorEnv, folder: Path | None
     folder: where it is kept, for other rows and for a resumed run
     """
     everything = replace(config, knowledge=FEATURES, step_penalty=0.0)
-    path = None if folder is None else folder / f"{_name(config)}.safetensors"
+    path = None if folder is None else folder / f"{name_of(config)}.safetensors"
     arrays = None if path is None else _read(path)
     if arrays is None:
         arrays = collect(everything).arrays()
         if path is not None:
             contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
             write_whole(path, save_tensors(contiguous))
-    columns = make_envs(replace(everything, num_envs=1), 1).columns
+    columns = replace(envs.layout, features=FEATURES).columns
     chosen = [columns.index(name) for name in envs.columns]
     for name, array in arrays.items():
         if name.endswith("state"):
             arrays[name] = array[..., chosen]
-    share = arrays["latency_s"] / arrays["period_s"]
+    share = arrays["latency_s"] / np.maximum(arrays["period_s"], 1e-6)
     arrays["reward"] = arrays["reward"] - np.float32(config.step_penalty)
     arrays["reward_before"] = arrays["reward_before"] - np.float32(config.step_penalty) * share
     data = new_experience(config, envs, config.scripted_steps)
@@ -102,7 +102,8 @@ def scripted_data(config: GraspConfig, envs: GraspVectorEnv, folder: Path | None
     return data
 
 
-def _name(config: GraspConfig) -> str:
+def name_of(config: GraspConfig) -> str:
+    """Equal for trainings whose scripted data is the same."""
     about = {name: getattr(config, name) for name in _DEPENDS_ON}
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
     return f"{config.mode}-seed{config.seed}-{digest}"
@@ -124,7 +125,7 @@ def collect(config: GraspConfig) -> Experience:
     """
     rng = np.random.default_rng([config.seed, 1])
     n = config.num_envs
-    envs = make_envs(replace(config, seed=config.seed + 7919), n)
+    envs = make_envs(config, n)
     replay = new_experience(config, envs, config.scripted_steps)
     noise = np.linspace(*_NOISE, n)[rng.permutation(n)]
     blind = np.arange(n) % 4 == 3

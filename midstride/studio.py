@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.config import AnyConfig, Config, GraspConfig
-from midstride.evaluate import evaluate, interval, share_interval
+from midstride.evaluate import EVALUATION_SCENES, evaluate, interval, share_interval
 from midstride.grasping import GraspVectorEnv
 from midstride.make import make_envs
 from midstride.parallel import Job, progress_bars, status, train_all
@@ -242,7 +242,7 @@ def film_run(folder: Path, episodes: int, seed: int, path: Path, console: Consol
     config, policy = read_config(folder), load(folder)
     if not isinstance(config, GraspConfig):
         raise ValueError(f"{folder} holds a run of {config.task}, not of grasp")
-    env = make_envs(config, 1, evaluation=True)
+    env = make_envs(config, 1, evaluation=EVALUATION_SCENES)
     env.autoreset_mode = AutoresetMode.DISABLED
 
     def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:

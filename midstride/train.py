@@ -9,6 +9,7 @@ seed repeats exactly.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 import time
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from midstride.agents import Agent, configure_jax
 from midstride.config import AnyConfig, GraspConfig
-from midstride.evaluate import EVALUATION_SEED, evaluate, interval
+from midstride.evaluate import EVALUATION_SCENES, EVALUATION_SEED, evaluate, interval
 from midstride.learner import Learner, make_learner
 from midstride.loop import interact
 from midstride.make import Envs, make_envs
@@ -33,6 +34,7 @@ from midstride.runs import Run, event_writer, read_result
 from midstride.stopwatch import Stopwatch
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
+FINAL_SCENES = 1000  # its scenes, of grasping: their seed, counting up with the training's
 _LOG_EVERY_S = 1.0
 _LOGGED = {"loss", "q", "label", "auxiliary"}  # of what updates measure
 
@@ -63,17 +65,19 @@ class Trainer:
     returns: list[float] = field(default_factory=list)  # of finished episodes
     seconds: float = 0.0  # spent before, in a run that was resumed
     clock: Stopwatch = field(default_factory=Stopwatch)
+    started: float = field(default_factory=time.perf_counter)
 
     @classmethod
     def create(cls, config: AnyConfig, scripted: Path | None = None) -> Trainer:
         """scripted: folder where scripted data is kept, if the agent needs any."""
+        started = time.perf_counter()
         configure_jax()
         envs = make_envs(config, config.num_envs)
         check_target(config, envs)
         rng, clock = np.random.default_rng(config.seed), Stopwatch()
         with clock.of("scripted data"):
             learner = make_learner(config, envs, rng, scripted)
-        return cls(config, envs, learner, rng, clock=clock)
+        return cls(config, envs, learner, rng, clock=clock, started=started)
 
     @property
     def agent(self) -> Agent:
@@ -94,13 +98,17 @@ class Trainer:
         return float(np.mean(recent)) if recent else float("nan")
 
     def save(self, run: Run) -> None:
+        with self.clock.of("checkpoints"):
+            self._save(run)
+
+    def _save(self, run: Run) -> None:
         arrays = {f"agent.{name}": array for name, array in self.agent.arrays().items()}
         arrays |= {f"replay.{name}": array for name, array in self.replay.arrays().items()}
         about = {
             "random": self.rng.bit_generator.state,
             "added": self.replay.added,
             "returns": self.returns[-self.config.num_envs :],
-            "seconds": self.seconds + time.perf_counter() - self._started,
+            "seconds": self.elapsed_s,
             "clock": [self.clock.seconds, self.clock.rounds],
         }
         run.save_checkpoint(self.steps, arrays, about)
@@ -127,8 +135,10 @@ class Trainer:
                 now[piece] += seconds
         return True
 
-    def __post_init__(self) -> None:
-        self._started = time.perf_counter()
+    @property
+    def elapsed_s(self) -> float:
+        """Of the training so far, with what came before a resume."""
+        return self.seconds + time.perf_counter() - self.started
 
 
 def train(
@@ -141,22 +151,22 @@ def train(
 ) -> dict[str, Any]:
     """Train in a run folder and return its result; a finished run is not run again.
 
-    scripted: folder of scripted data that is shared with other runs (default: none is shared)
+    scripted: folder of scripted data that is shared with other runs (default: the run's own)
     """
+    own = folder / "scripted"
     events = event_writer() if tensorboard else None  # an error now if the extra is missing
     run = Run.open(folder) if resume and (folder / "config.json").exists() else None
     if run is None:
-        trainer = Trainer.create(
-            config, scripted
-        )  # rejects what does not fit before a folder is made
+        Run.check_new(folder)
+        trainer = Trainer.create(config, scripted or own)  # rejects what does not fit
         run, restored = Run.start(folder, config), False
     else:
         if run.config != config:
-            raise ValueError(f"{folder} holds a run of another configuration: give another --name")
+            raise ValueError(f"{folder} holds a run of another configuration: give another folder")
         finished = read_result(folder)
         if finished is not None:
             return finished
-        trainer = Trainer.create(config, scripted)
+        trainer = Trainer.create(config, scripted or own)
         restored = trainer.restore(run)
     if events is not None:
         run.events = events(str(folder), purge_step=trainer.steps)
@@ -167,17 +177,18 @@ def train(
             trainer.save(run)  # minutes of work
     with held_interrupts() as interrupted:
         _steps(trainer, run, on_progress, interrupted)
+        trainer.save(run)
         if interrupted():
-            trainer.save(run)
             raise KeyboardInterrupt
     policy = trainer.agent.averaged_policy()
     with trainer.clock.of("evaluation"):
         result = _final_evaluation(policy, config, trainer.steps)
-    result["seconds"] = round(trainer.seconds + time.perf_counter() - trainer._started, 1)
+    result["seconds"] = round(trainer.elapsed_s, 1)
     result["split_s"] = trainer.clock.split(result["seconds"] - sum(trainer.clock.seconds.values()))
     policy.description |= {"config": config.to_dict(), "columns": _columns(trainer.envs)}
     save_policy(policy, folder)
     run.finish(result)
+    shutil.rmtree(own, ignore_errors=True)
     return result
 
 
@@ -297,9 +308,12 @@ def _log(trainer: Trainer, run: Run, losses: dict[str, list[float]], rate: float
 
 def _final_evaluation(policy: AnyPolicy, config: AnyConfig, steps: int) -> dict[str, Any]:
     count = FINAL_EPISODES * config.evaluation_episodes
-    # Runs of several seeds are pooled in Table 1: their episodes must not be the same ones.
-    seed = EVALUATION_SEED + (100_000 * config.seed if isinstance(config, GraspConfig) else 0)
-    episodes = evaluate(policy, config, count, seed=seed)
+    seed, scenes = EVALUATION_SEED, EVALUATION_SCENES
+    if isinstance(config, GraspConfig):
+        # Runs of several seeds are pooled in Table 1: their episodes must not be the same ones,
+        # nor of scenes that anything was chosen by.
+        seed, scenes = seed + 100_000 * config.seed, FINAL_SCENES + config.seed
+    episodes = evaluate(policy, config, count, seed=seed, scenes=scenes)
     totals = [episode.total for episode in episodes]
     low, high = interval(totals)
     result = {

@@ -1,4 +1,4 @@
-"""What DQN and recurrent DQN share: the optimiser, the target network, the compiled update.
+"""What all agents share: the optimiser, the target network, the compiled update.
 
 An agent's update is dispatched and not waited for: XLA computes it on its own thread while the
 caller steps the physics and draws the next batch. `sync` hands finished weights to the NumPy policy
@@ -117,7 +117,7 @@ class Agent:
         return measured
 
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        self.policy.weights = self._policy(outcome.pop("online")).weights
+        self.policy.weights = self._policy(outcome.pop("policy")).weights
         return {name: np.asarray(value) for name, value in outcome.items()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -156,7 +156,7 @@ class Agent:
     def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
         state, measured = jax.lax.scan(self._one_update, state, batches)
         # The next dispatch reuses the buffers of the state; the policy needs its own.
-        return state, {**measured, "online": jnp.copy(state["online"])}
+        return state, {**measured, "policy": jnp.copy(state["online"])}
 
     def _one_update(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
         def loss(online: Tree) -> tuple[Any, dict[str, Any]]:

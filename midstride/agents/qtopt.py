@@ -23,7 +23,7 @@ from midstride.config import GraspConfig
 from midstride.networks import Critic
 from midstride.policies import CemPolicy
 from midstride.replay import Experience
-from midstride.targets import continuous_target
+from midstride.targets import concurrent_target, continuous_target
 
 # Values lie between these: a success is worth 1, less what its steps cost; cross-entropy wants
 # shares, so Q is where a value lies between them.
@@ -39,7 +39,6 @@ class QTOpt(Agent):
 
     config: GraspConfig
     network: type[Critic] = Critic
-    acts_with = "target"  # in training: newer than what is evaluated, steadier than the newest
 
     def __init__(
         self,
@@ -67,6 +66,8 @@ class QTOpt(Agent):
             config.hidden_size,
             jax.random.key(config.seed),
         )
+        # In training it acts with weights newer than what is evaluated, steadier than the newest.
+        self.acts_with = "target" if config.averaged else "online"
         super().__init__(config, network)
         online = self.state["online"]
         self.state |= {
@@ -89,7 +90,7 @@ class QTOpt(Agent):
     def averaged_policy(self) -> CemPolicy:
         """The policy of averaged weights: steadier than any single ones."""
         self.sync()
-        return self._policy(self.state["acting"])
+        return self._policy(self.state["acting" if self.config.averaged else "online"])
 
     # --- Batches
 
@@ -138,11 +139,12 @@ class QTOpt(Agent):
         action, first = jax.lax.map(best, (features, keys), batch_size=_SEARCHES)
         second = lagged.score(lagged.encode(state, image)[0], action)
         value = LOWEST + (HIGHEST - LOWEST) * jax.nn.sigmoid(jnp.minimum(first, second))
-        reward, elapsed = batch["reward"], batch["period_s"]
-        if concurrent:  # what was paid after the switch is in the value there, unless it is the end
-            reward = jnp.where(batch["terminated"], reward, batch["reward_before"])
-            elapsed = batch["latency_s"]
-        y = continuous_target(reward, batch["terminated"], value, config.gamma, elapsed)
+        reward, ended, gamma = batch["reward"], batch["terminated"], config.gamma
+        if concurrent:
+            before = batch["reward_before"]
+            y = concurrent_target(before, reward - before, ended, value, gamma, batch["latency_s"])
+        else:
+            y = continuous_target(reward, ended, value, gamma, batch["period_s"])
         return jnp.clip((y - LOWEST) / (HIGHEST - LOWEST), 0.0, 1.0)
 
     # --- Fitting: the trainer
@@ -205,7 +207,7 @@ class QTOpt(Agent):
         keys = jax.random.split(jax.random.wrap_key_data(key), len(index))
         state, measured = jax.lax.scan(one, state, (index, keys))
         measured["label"] = block["label"].mean()
-        return state, {**measured, "online": jnp.copy(state[self.acts_with])}
+        return state, {**measured, "policy": jnp.copy(state[self.acts_with])}
 
     # --- What is ours and not the paper's
 
@@ -219,6 +221,7 @@ class QTOpt(Agent):
             batch = replay.sample(rng, count)
             chosen = {name: batch[name] for name in ("state", "image", "auxiliary")}
             self.state, optimiser = self._auxiliary_updates(self.state, optimiser, chosen)
+            self.wait()  # a block is large: one at a time
         online = self.state["online"]
         self.state |= {name: jnp.copy(online) for name in ("target", "lagged", "acting")}
         self.policy = self._policy(online)
