@@ -426,7 +426,8 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     assert filmed == ["2-blocking-penalty", "5-concurrent-penalty-VTG"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
-        "table.md", "episodes.csv", "table.png", "curves.png", "cost.md", "config.json",
+        "table.md", "table.csv", "episodes.csv", "table.png", "curves.png", "cost.md",
+        "config.json",
     }  # fmt: skip
     table = (tmp_path / "out" / "table.md").read_text()
     assert "5: concurrent, penalty, VTG" in table
