@@ -374,10 +374,9 @@ def reproduce_table1(
     from midstride import table1
 
     chosen = tuple(sorted(set(rows))) or tuple(table1.ROWS)
-    name = _study_name("table1", config, seeds)
     part = "" if chosen == tuple(table1.ROWS) else f"-rows-{'-'.join(map(str, chosen))}"
-    folder = output or Path("results") / f"{name}{part}"
-    table1.table1(config, chosen, seeds, folder, runs / name, video, Console())
+    folder = _study_folder(f"table1{part}", config, seeds, output)
+    table1.table1(config, chosen, seeds, folder, runs / "grasp", video, Console())
 
 
 def reproduce_grasp_latencies(
@@ -400,10 +399,9 @@ def reproduce_grasp_latencies(
     """
     from midstride import grasp_studies
 
-    name = _study_name("grasp-latencies", config, seeds)
-    folder = output or Path("results") / name
+    folder = _study_folder("grasp-latencies", config, seeds, output)
     chosen = latencies or grasp_studies.LATENCIES
-    grasp_studies.latencies(config, chosen, seeds, folder, runs / name, Console())
+    grasp_studies.latencies(config, chosen, seeds, folder, runs / "grasp", Console())
 
 
 def reproduce_grasp_ablation(
@@ -424,18 +422,17 @@ def reproduce_grasp_ablation(
     """
     from midstride import grasp_studies
 
-    name = _study_name("grasp-ablation", config, seeds)
-    folder = output or Path("results") / name
-    grasp_studies.ablation(config, seeds, folder, runs / name, Console())
+    folder = _study_folder("grasp-ablation", config, seeds, output)
+    grasp_studies.ablation(config, seeds, folder, runs / "grasp", Console())
 
 
-def _study_name(experiment: str, config: GraspConfig, seeds: int) -> str:
+def _study_folder(experiment: str, config: GraspConfig, seeds: int, output: Path | None) -> Path:
     from midstride import table1
 
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}")
     table1.check_rows_decide(config)
-    return "-".join([experiment, *table1.unusual(config)])
+    return output or Path("results") / "-".join([experiment, *table1.unusual(config)])
 
 
 def watch(

@@ -24,6 +24,7 @@ from midstride.parallel import Job, train_all
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scripted_data import name_of as scripted_name
 from midstride.studio import VIDEO_SEED, film_run
+from midstride.studio import name_of as run_name
 from midstride.train import check_target
 
 STEP_PENALTY = 0.01  # the paper's
@@ -102,25 +103,26 @@ def train_kinds(
 ) -> tuple[dict[str, list[Path]], dict[str, list[dict[str, Any]]]]:
     """Train every kind with several seeds, counting up from its own: folders and results, by kind.
 
-    Side by side on the cores; finished trainings are never run again. Scripted data is collected
-    once for all kinds that can share it.
+    Side by side on the cores; finished trainings are never run again, whichever study they were
+    run for: a folder is named by its configuration. Scripted data is collected once for all kinds
+    that can share it.
     """
     for config in kinds.values():  # reject what does not fit before anything starts
         check_target(config, make_envs(replace(config, scenes=8), 1))
     # Those first that collect scripted data; the others find it.
     first = {scripted_name(config): kind for kind, config in reversed(list(kinds.items()))}
     order = sorted(kinds, key=lambda kind: kind not in first.values())
-    jobs = {
-        (kind, seed): Job(
-            f"{kind}, seed {kinds[kind].seed + seed}",
-            replace(kinds[kind], seed=kinds[kind].seed + seed),
-            runs / re.sub(r"\W+", "-", kind) / f"seed{kinds[kind].seed + seed}",
-            unfinished="resume",
-            scripted=runs / "scripted",
-        )
-        for seed in range(seeds)
-        for kind in order
-    }
+    jobs = {}
+    for seed in range(seeds):
+        for kind in order:
+            config = replace(kinds[kind], seed=kinds[kind].seed + seed)
+            jobs[kind, seed] = Job(
+                f"{kind}, seed {config.seed}",
+                config,
+                runs / f"{run_name(config)}-seed{config.seed}-{config.hash}",
+                unfinished="resume",
+                scripted=runs / "scripted",
+            )
     results = dict(zip(jobs, train_all(list(jobs.values()), console), strict=True))
     shutil.rmtree(runs / "scripted", ignore_errors=True)  # it can be collected again
     return (

@@ -21,7 +21,7 @@ from midstride.config import GraspConfig, config_from_dict
 from midstride.learner import explored
 from midstride.make import make_envs
 from midstride.replay import Experience
-from midstride.runs import Run, read_metrics
+from midstride.runs import Run, read_config, read_metrics
 from midstride.scripted_data import SETTINGS, collect, scripted_data
 from midstride.table1 import unusual
 from midstride.train import Trainer, train
@@ -421,9 +421,9 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     command = ["reproduce", "table1", *options, "--rows", "2", "5", "--seeds", "2"]
     command += ["--output", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
     filmed = []
-    monkeypatch.setattr(table1, "film_run", lambda run, *rest: filmed.append(run.parent.name))
+    monkeypatch.setattr(table1, "film_run", lambda run, *rest: filmed.append(read_config(run)))
     main(command)
-    assert filmed == ["2-blocking-penalty", "5-concurrent-penalty-VTG"]
+    assert [config.mode for config in filmed] == ["blocking", "concurrent"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "table.md", "table.csv", "episodes.csv", "table.png", "curves.png", "cost.md",
