@@ -101,8 +101,8 @@ class Recurrent(eqx.Module):
         return self.head(jnp.concatenate([observation, state[0]]))
 
 
-_CHANNELS = (64, 96, 128)  # after the patches, and after each merge of 2 x 2 of them
-_IMAGE_FEATURES = 256
+_CHANNELS = (48, 64, 96)  # after the patches, and after each merge of 2 x 2 of them
+_IMAGE_FEATURES = 192
 _BLOCK_FEATURES = 64
 
 
