@@ -226,9 +226,8 @@ class GraspConfig(RunConfig):
     """environments stepped together"""
 
     # --- Learning
-    gamma: float = 0.7
-    """discount per second: the same for blocking and concurrent control, whose steps differ; of a
-    period of 0.3 s it is QT-Opt's 0.9"""
+    gamma: float = 0.85
+    """discount per second: the same for blocking and concurrent control, whose steps differ"""
     learning_rate: float = 3e-4
     """of Adam, at the start"""
     learning_rate_end: float = 1.0
