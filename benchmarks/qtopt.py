@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, rates
 from midstride.agents import QTOpt, configure_jax
 from midstride.cem import ActionSpace
 from midstride.config import GraspConfig
-from midstride.networks import Critic
+from midstride.networks import IMAGE_FEATURES, Critic
 from midstride.scripted_data import SETTINGS
 from midstride.tasks.grasp import actions
 
@@ -25,7 +25,7 @@ BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}
 SPACE = ActionSpace(actions.LOW[:4], actions.HIGH[:4], SETTINGS)
 AUXILIARY = np.full(7, 1 / 7)
 DECISIONS, UPDATES, REPEATS = 20, 4, 7
-_CHANNELS, _FEATURES = (32, 64, 96, 128), 256  # of the ordinary network: 3x3, stride 2
+_CHANNELS = (32, 64, 96, 128)  # of the ordinary network: 3x3, stride 2
 
 
 class Convolutions(Critic):
@@ -42,7 +42,7 @@ class Convolutions(Critic):
             for i, o, key in zip(sizes, sizes[1:], keys, strict=False)
         ]
         side = CONFIG.image_size // 2 ** len(_CHANNELS)
-        flat = eqx.nn.Linear(side * side * _CHANNELS[-1], _FEATURES, key=keys[0])
+        flat = eqx.nn.Linear(side * side * _CHANNELS[-1], IMAGE_FEATURES, key=keys[0])
         self.patches, self.image = [], [flat, self.image[1]]
 
     def encode(self, state: Any, image: Any) -> Any:
@@ -149,11 +149,11 @@ def _in_torch(batch: dict[str, Any]) -> dict[str, Any]:
     layers: list[Any] = []
     for i, o in itertools.pairwise(sizes):
         layers += [torch.nn.Conv2d(i, o, 3, stride=2, padding=1), torch.nn.ReLU()]
-    flat = torch.nn.Linear(side * side * sizes[-1], _FEATURES)
+    flat = torch.nn.Linear(side * side * sizes[-1], IMAGE_FEATURES)
     trunk = torch.nn.Sequential(*layers, torch.nn.Flatten(), flat, torch.nn.ReLU())
     hidden = CONFIG.hidden_size
     vectors = torch.nn.Linear(14, hidden)
-    onto = torch.nn.Linear(_FEATURES, hidden)
+    onto = torch.nn.Linear(IMAGE_FEATURES, hidden)
     head = torch.nn.Sequential(
         torch.nn.ReLU(), torch.nn.Linear(hidden, hidden), torch.nn.ReLU(),
         torch.nn.Linear(hidden, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1),

@@ -102,7 +102,7 @@ class Recurrent(eqx.Module):
 
 
 _CHANNELS = (48, 64, 96)  # after the patches, and after each merge of 2 x 2 of them
-_IMAGE_FEATURES = 192
+IMAGE_FEATURES = 192
 _BLOCK_FEATURES = 64
 
 
@@ -161,10 +161,10 @@ class Critic(eqx.Module):
                 linear(4 * second, third),
             ]
             self.image = [
-                linear(left * left * third, _IMAGE_FEATURES),
-                linear(_IMAGE_FEATURES, hidden, gain=1.0),
+                linear(left * left * third, IMAGE_FEATURES),
+                linear(IMAGE_FEATURES, hidden, gain=1.0),
             ]
-            self.auxiliary = linear(_IMAGE_FEATURES, auxiliary, gain=0.1) if auxiliary else None
+            self.auxiliary = linear(IMAGE_FEATURES, auxiliary, gain=0.1) if auxiliary else None
         self.action = linear(actions, hidden, gain=1.0)
         self.layers = [linear(hidden, hidden), linear(hidden, hidden)]
         self.out = linear(hidden, 1, gain=0.1)
