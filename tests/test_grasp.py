@@ -14,6 +14,7 @@ from midstride.tasks.grasp.model import (
     JOINT_SPEED,
     JOINT_TORQUE,
     MAX_OBJECTS,
+    ROLLING_DAMPING,
     TICK_S,
     build,
 )
@@ -73,6 +74,26 @@ def test_a_placed_object_has_the_fields_of_a_compiled_one():
             if known and name.startswith(("body_", "geom_", "dof_")):
                 a, b = getattr(compiled, name), getattr(placed, name)
                 assert np.allclose(a, b, rtol=1e-9), name
+
+
+def test_what_rolls_comes_to_rest_as_viscous_friction_has_it():
+    """Rolling without slipping: speed falls by e in (m r^2 + I) / damping seconds."""
+    rod = next(design for design in object_set("train") if design.name.endswith("rod"))
+    radius = rod.half_extents[2]
+    model = build((rod,))
+    data = mujoco.MjData(model)
+    at, dof = model.nq - 7, model.nv - 6
+    data.qpos[at:] = [0.5, 0.0, radius, 1, 0, 0, 0]  # its axis along y, far from hand and walls
+    mujoco.mj_forward(model, data)
+    data.qvel[dof : dof + 6] = [0.1, 0, 0, 0, 0.1 / radius, 0]
+    ticks = round(0.1 / TICK_S)
+    speeds = []
+    for _ in range(3):
+        mujoco.mj_step(model, data, ticks)
+        speeds.append(data.qvel[dof])
+    fall_s = (rod.mass * radius**2 + rod.inertia[1]) / ROLLING_DAMPING
+    expected = np.exp(-0.1 / fall_s)
+    assert np.allclose(np.divide(speeds[1:], speeds[:-1]), expected, atol=0.03)
 
 
 # --- Kinematics and motion

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import midstride
+from benchmarks import qtopt as benchmark
 from midstride import table1
 from midstride.agents import QTOpt, configure_jax
 from midstride.agents.qtopt import shifted, tinted
@@ -441,3 +442,18 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     assert len(stamps) == 4
     main([*command, "--no-video"])
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+def test_the_benchmarks_ordinary_network_fits_in_the_same_places():
+    """What the benchmark compares with is the same critic, with convolutions for eyes."""
+    size, rng = benchmark.CONFIG.image_size, np.random.default_rng(0)
+    batch = some_batch(rng, 4, size) | {"label": rng.random(4, np.float32)}
+    batch["auxiliary"] = batch["auxiliary"][:, : len(benchmark.AUXILIARY)]
+    shapes = []
+    for kind in (QTOpt, benchmark.ConvolutionQTOpt):
+        agent = kind(benchmark.CONFIG, benchmark.BLOCKS, benchmark.SPACE, benchmark.AUXILIARY)
+        network = agent._network(agent.state["online"])
+        jax.eval_shape(agent.fit, agent.state, batch, jax.random.key(0))  # an error if it cannot
+        seen = jax.eval_shape(network.encode, batch["state"], batch["image"])
+        shapes.append([part.shape for part in seen])
+    assert shapes[0] == shapes[1]

@@ -65,6 +65,9 @@ UPPER_ARM = 1  # group of geoms that are never in view of the first
 # the arm or each other.
 _WORLD, _OBJECT, _HAND = (1, 3), (1, 3), (2, 1)
 _SOLREF = [0.008, 1.0]  # two ticks
+# N m s: without it a rod that was touched would roll on to the wall. With it, its speed falls by e
+# in a quarter of a second. (On a displacement, as N s/m, it is nothing.)
+ROLLING_DAMPING = 1e-4
 
 _WHITE, _GREY, _DARK = (0.93, 0.93, 0.92), (0.62, 0.65, 0.70), (0.16, 0.17, 0.19)
 _FINGER = (0.95, 0.45, 0.10)  # a colour of their own, for the eye and for the network
@@ -280,7 +283,7 @@ _NO_PART = Part("box", (0.001, 0.001, 0.001))
 
 def _add_object(world: mujoco.MjsBody, i: int, design: Design) -> None:
     body = world.add_body(name=f"object{i}", pos=PARKED_M[i])
-    body.add_freejoint()
+    body.add_joint(type=mujoco.mjtJoint.mjJNT_FREE, damping=[ROLLING_DAMPING, 0, 0])
     body.explicitinertial = True
     body.mass = design.mass
     body.inertia = design.inertia
