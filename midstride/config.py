@@ -192,7 +192,7 @@ class GraspConfig(RunConfig):
     # --- The world
     observation: Literal["image", "state"] = "image"
     """image: pixels, gripper opening and height; state: where everything is"""
-    image_size: int = 48
+    image_size: int = 64
     """of the square image, in pixels; a multiple of 16"""
     objects: int = 1
     """in the bin, 1 to 5"""
@@ -220,13 +220,13 @@ class GraspConfig(RunConfig):
     """of the cross-entropy method, for acting"""
 
     # --- How long, how many
-    steps: int = 64_000
+    steps: int = 56_000
     """environment steps, the scripted ones not counted"""
-    num_envs: int = 32
+    num_envs: int = 64
     """environments stepped together"""
 
     # --- Learning
-    gamma: float = 0.85
+    gamma: float = 0.95
     """discount per second: the same for blocking and concurrent control, whose steps differ"""
     learning_rate: float = 3e-4
     """of Adam, at the start"""
@@ -244,7 +244,7 @@ class GraspConfig(RunConfig):
     """act on averaged weights; otherwise act, evaluate and keep the newest"""
     label_reuse: int = 2
     """times that a Bellman label is learned from before it is forgotten"""
-    replay_size: int = 64_000
+    replay_size: int = 56_000
     """transitions of its own kept"""
 
     # --- Before the first step of its own
