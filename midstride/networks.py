@@ -101,7 +101,7 @@ class Recurrent(eqx.Module):
         return self.head(jnp.concatenate([observation, state[0]]))
 
 
-_CHANNELS = (48, 64, 96)  # after the patches, and after each merge of 2 x 2 of them
+_CHANNELS = (32, 48, 96)  # after the patches, and after each merge of 2 x 2 of them
 IMAGE_FEATURES = 192
 _BLOCK_FEATURES = 64
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 from rich.console import Console
 
 from midstride.config import GraspConfig
@@ -274,7 +275,7 @@ def _seconds(values: tuple[float, float, float]) -> str:
 
 
 def _plot(summary: Mapping[int, Mapping[str, tuple[float, float, float]]]) -> Figure:
-    """Ours as bars, the paper's as dots where the unit is the same."""
+    """Ours with intervals, the paper's beside them where the unit is the same."""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     names = [row_name(row) for row in summary]
     places = np.arange(len(names))[::-1]
@@ -282,14 +283,18 @@ def _plot(summary: Mapping[int, Mapping[str, tuple[float, float, float]]]) -> Fi
     for axes, (name, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
         values = np.array([summary[row][name] for row in summary])
         errors = np.abs(values[:, 1:] - values[:, :1]).T
-        colours = ["#4e79a7" if "blocking" in text else "#f28e2b" for text in names]
-        axes.barh(places, values[:, 0], xerr=errors, color=colours, height=0.6)
+        for k, (value, _, _) in enumerate(values):
+            colour = "#4e79a7" if "blocking" in names[k] else "#f28e2b"
+            axes.errorbar(
+                value, places[k], xerr=errors[:, k : k + 1], color=colour, fmt="o", capsize=3
+            )
         if name != "duration_s":
             column = 0 if name == "success" else 2
             paper = [float(PAPER[row][column].split()[0]) / 100 for row in summary]
-            axes.plot(paper, places, "kD", ms=4, label="the paper's")
-            axes.set_xlim(0, 1.05)
-            axes.legend(fontsize=7, loc="lower left")
+            axes.plot(paper, places, "kD", ms=3.5, alpha=0.5, label="the paper's")
+            axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+            axes.legend(fontsize=7)
+        axes.grid(axis="x", lw=0.4)
         axes.set_title(title, fontsize=10)
         axes.set_yticks(places, names, fontsize=8)
         axes.tick_params(axis="x", labelsize=8)

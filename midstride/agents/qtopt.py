@@ -267,8 +267,12 @@ def shifted(image: Any, key: Any, most: int) -> Any:
     n, size = image.shape[:2]
     moved = jax.random.randint(key, (2, n, 1), -most, most + 1)
     rows, columns = jnp.clip(jnp.arange(size) + moved, 0, size - 1)
-    image = jnp.take_along_axis(image, rows[:, :, None, None], axis=1)
-    return jnp.take_along_axis(image, columns[:, None, :, None], axis=2)
+    # A pixel as one number: gathers go by numbers, and are slow.
+    pixel = jnp.pad(image, ((0, 0), (0, 0), (0, 0), (0, 1)))
+    pixel = jax.lax.bitcast_convert_type(pixel, jnp.uint32)
+    pixel = jnp.take_along_axis(pixel, rows[:, :, None], axis=1)
+    pixel = jnp.take_along_axis(pixel, columns[:, None, :], axis=2)
+    return jax.lax.bitcast_convert_type(pixel, jnp.uint8)[..., :3]
 
 
 def tinted(image: Any, key: Any, most: float) -> Any:
