@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,11 @@ from safetensors.numpy import save as save_tensors
 
 from midstride.config import AnyConfig, config_from_dict
 from midstride.files import machine, versions, write_whole
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 CONFIG, METRICS, RESULT, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "checkpoint"
 KEPT = 2  # checkpoints: the newest, and one to fall back on
@@ -106,6 +114,33 @@ class Run:
 
     def _checkpoints(self) -> list[Path]:
         return sorted((self.folder / CHECKPOINTS).glob("*.safetensors"))
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a folder for one training: a second one in it would spoil both.
+
+    The claim ends with the process, however it ends. Where folders cannot be locked (some network
+    drives, Windows), nothing is held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = None
+    try:
+        if fcntl is not None:
+            handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(cast(int, handle))
+        raise ValueError(f"another process is training in {folder}: wait until it ends") from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()  # if nothing came of it
 
 
 def event_writer() -> Any:

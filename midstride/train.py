@@ -30,7 +30,7 @@ from midstride.learner import Learner, make_learner
 from midstride.loop import interact
 from midstride.make import Envs, make_envs
 from midstride.policies import AnyPolicy, save_policy
-from midstride.runs import Run, event_writer, read_result
+from midstride.runs import Run, claimed, event_writer, read_result
 from midstride.stopwatch import Stopwatch
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
@@ -153,6 +153,18 @@ def train(
 
     scripted: folder of scripted data that is shared with other runs (default: the run's own)
     """
+    with claimed(folder):
+        return _train(config, folder, resume, on_progress, tensorboard, scripted)
+
+
+def _train(
+    config: AnyConfig,
+    folder: Path,
+    resume: bool,
+    on_progress: OnProgress,
+    tensorboard: bool,
+    scripted: Path | None,
+) -> dict[str, Any]:
     own = folder / "scripted"
     events = event_writer() if tensorboard else None  # an error now if the extra is missing
     run = Run.open(folder) if resume and (folder / "config.json").exists() else None

@@ -23,7 +23,7 @@ from midstride.loop import interact
 from midstride.make import make_envs
 from midstride.policies import Policy
 from midstride.replay import unpack
-from midstride.runs import Run, read_metrics, read_result
+from midstride.runs import Run, claimed, read_metrics, read_result
 from midstride.timing import Fixed
 from midstride.train import Trainer, held_interrupts, train
 
@@ -405,3 +405,14 @@ def test_cartpole_latency_hurts_and_knowledge_heals(tmp_path):
     assert blocking > 650
     assert unaware < 0.7 * blocking
     assert aware > 0.9 * blocking
+
+
+def test_two_trainings_cannot_share_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    with (
+        claimed(folder),
+        pytest.raises(ValueError, match="another process is training in"),
+    ):
+        train(TINY, folder)
+    assert not folder.exists()  # nothing came of it
+    assert train(TINY, folder)["steps"] == TINY.steps  # free again
