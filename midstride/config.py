@@ -228,7 +228,7 @@ class GraspConfig(RunConfig):
     # --- Learning
     gamma: float = 0.95
     """discount per second: the same for blocking and concurrent control, whose steps differ"""
-    learning_rate: float = 3e-4
+    learning_rate: float = 6e-4
     """of Adam, at the start"""
     learning_rate_end: float = 1.0
     """part of it that is left in the end; it falls linearly"""
