@@ -220,7 +220,7 @@ class GraspConfig(RunConfig):
     """of the cross-entropy method, for acting"""
 
     # --- How long, how many
-    steps: int = 56_000
+    steps: int = 48_000
     """environment steps, the scripted ones not counted"""
     num_envs: int = 64
     """environments stepped together"""
@@ -244,7 +244,7 @@ class GraspConfig(RunConfig):
     """act on averaged weights; otherwise act, evaluate and keep the newest"""
     label_reuse: int = 2
     """times that a Bellman label is learned from before it is forgotten"""
-    replay_size: int = 56_000
+    replay_size: int = 48_000
     """transitions of its own kept"""
 
     # --- Before the first step of its own
