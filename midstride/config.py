@@ -238,7 +238,7 @@ class GraspConfig(RunConfig):
     """how much of the online network enters the averaged target network at each update"""
     target_lag: int = 500
     """updates after which the second target network is copied from the first"""
-    acting_tau: float = 0.002
+    acting_tau: float = 0.0005
     """how much of the online network enters the one that is evaluated and kept, at each update"""
     averaged: bool = True
     """act on averaged weights; otherwise act, evaluate and keep the newest"""

@@ -240,7 +240,6 @@ class GraspVectorEnv(ManyEnvs):
             )
         actions = np.clip(actions, action_columns.LOW, action_columns.HIGH)
         displacement, grip, terminate = action_columns.decode(actions)
-        displacement = np.where(terminate[:, None], 0.0, displacement)
         step = np.minimum(self._steps, self.max_steps - 1)
         rows = np.arange(self.num_envs)
         latency_ticks = self._latency_schedule[rows, step]
@@ -255,9 +254,8 @@ class GraspVectorEnv(ManyEnvs):
                 _copy_rows(at_switch, self._observe(np.flatnonzero(switching)), switching)
 
         decision = self.world.decide(
-            displacement, np.where(terminate, 0, grip), latency_ticks, period_ticks, ~waiting,
-            terminate, observe_at_switch,
-        )  # fmt: skip
+            displacement, grip, latency_ticks, period_ticks, ~waiting, terminate, observe_at_switch
+        )
         self._check_physics()
         self._steps += ~waiting
         self._latency_s = latency_ticks * TICK_S

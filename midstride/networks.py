@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from midstride.policies import SIDES, blocks_of
+from midstride.tasks.grasp.actions import meant
 
 State = tuple[Array, Array]  # of an LSTM: (h, c)
 
@@ -187,8 +188,12 @@ class Critic(eqx.Module):
         return features + _apply(self.image[1], x), predicted
 
     def score(self, features: Array, action: Array) -> Array:
-        """Logits of actions (..., size), given features (..., hidden)."""
-        x = jax.nn.relu(features + _apply(self.action, action))
+        """Logits of actions (..., 7), given features (..., hidden).
+
+        What an action that terminates says beside is not seen: a search would find the numbers
+        there that flatter it most.
+        """
+        x = jax.nn.relu(features + _apply(self.action, meant(action)))
         for layer in self.layers:
             x = jax.nn.relu(_apply(layer, x))
         return _apply(self.out, x)[..., 0]

@@ -17,6 +17,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from midstride.files import write_whole
+from midstride.tasks.grasp.actions import meant
 
 Array = NDArray[np.float32]
 Weights = dict[str, NDArray[Any]]
@@ -175,8 +176,8 @@ class CemPolicy:
         return total + self._linear("image.1", x)
 
     def score(self, features: Array, action: Array) -> Array:
-        """Logits of actions (n, samples, size), given features (n, hidden)."""
-        x = np.maximum(features[:, None] + self._linear("action", action), 0)
+        """Logits of actions (n, samples, 7), given features (n, hidden)."""
+        x = np.maximum(features[:, None] + self._linear("action", meant(action)), 0)
         for i in (0, 1):
             x = np.maximum(self._linear(f"layers.{i}", x), 0)
         return self._linear("out", x)[..., 0]

@@ -77,6 +77,20 @@ def test_the_policy_computes_what_the_network_does(observation):
     assert found == pytest.approx(np.array(expected), abs=2e-5)
 
 
+def test_what_an_action_says_beside_terminate_is_not_seen():
+    agent = agent_for()
+    rng = np.random.default_rng(0)
+    batch = some_batch(rng, 6)
+    network = agent._network(agent.state["online"])
+    features = network.encode(batch["state"], batch["image"])[0]
+    beside = rng.uniform(-1, 1, (6, 4)), rng.uniform(-1, 1, (6, 4))
+    for command in SETTINGS:
+        first, second = (
+            network.score(features, np.concatenate([b, [command] * 6], axis=1)) for b in beside
+        )
+        assert (first == second).all() == bool(command[2])
+
+
 def test_every_block_matters_and_no_other_column_does():
     agent = agent_for()
     rng = np.random.default_rng(0)

@@ -4,10 +4,13 @@
     -1 to 1       |  0 to 1, on above one half
 
 The first four are displacements in units of `SCALE`. Of close and open the larger one counts; with
-neither on, the gripper does what it did. Terminate ends the episode at the switch.
+neither on, the gripper does what it did. Terminate ends the episode at the switch, and nothing else
+of such an action counts.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +22,17 @@ SIZE = len(NAMES)
 CLOSE, OPEN, TERMINATE = 4, 5, 6
 LOW = np.array([-1.0] * 4 + [0.0] * 3)
 HIGH = np.ones(SIZE)
+_OTHERS = (np.arange(SIZE) != TERMINATE).astype(np.float32)
+
+
+def meant(actions: Any) -> Any:
+    """Actions (..., 7), NumPy or JAX, as they are meant: what terminates does nothing else."""
+    return actions * (1 - (actions[..., TERMINATE:] > 0.5) * _OTHERS)
 
 
 def decode(actions: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Of actions (n, 7): displacement (n, 4), grip (+1 open, -1 close, 0 as it is), terminate."""
+    actions = meant(actions)
     close, open_ = actions[:, CLOSE], actions[:, OPEN]
     on = np.maximum(close, open_) > 0.5
     return actions[:, :4], np.where(on, np.sign(open_ - close), 0.0), actions[:, TERMINATE] > 0.5
