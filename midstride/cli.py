@@ -392,7 +392,7 @@ def reproduce_grasp_latencies(
     curves.png and cost.md.
 
     Args:
-        latencies: to train at, each (default: five from 48ms to 248ms)
+        latencies: to train at, each (default: five from 60ms to 240ms)
         seeds: trainings of each kind
         output: folder for table and plots (default: results/grasp-latencies...)
         runs: folder for the trainings

@@ -27,7 +27,7 @@ from midstride.table1 import (
 )  # fmt: skip
 from midstride.timing import parse_s
 
-LATENCIES = ("48ms", "100ms", "152ms", "200ms", "248ms")
+LATENCIES = ("60ms", "100ms", "160ms", "200ms", "240ms")  # multiples of the controller's 20 ms
 _ROWS = (4, 5)  # without knowledge, with vector-to-go
 # What is ours and not the paper's, taken away one at a time, from row 5.
 ABLATIONS: dict[str, dict[str, Any]] = {
