@@ -104,8 +104,13 @@ class RunConfig:
 
     @property
     def hash(self) -> str:
-        """Short name of the configuration: equal configurations have equal hashes."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        """Short name of the configuration: equal configurations have equal hashes.
+
+        Options that came later count only where they are used: a run keeps its name.
+        """
+        later = {field.name: field.default for field in fields(self) if field.name in _LATER}
+        values = {k: v for k, v in self.to_dict().items() if k not in later or v != later[k]}
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -194,6 +199,8 @@ class GraspConfig(RunConfig):
     """image: pixels, gripper opening and height; state: where everything is"""
     image_size: int = 64
     """of the square image, in pixels; a multiple of 16"""
+    camera: Literal["fixed", "following"] = "fixed"
+    """fixed, or following: in the same place, turned to what is under the hand, and closer"""
     objects: int = 1
     """in the bin, 1 to 5"""
     object_set: Literal["train", "held_out", "household"] = "train"
@@ -324,9 +331,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "target": ("full_period", "concurrent"),
     "mode": ("concurrent", "blocking"),
     "observation": ("image", "state"),
+    "camera": ("fixed", "following"),
     "object_set": OBJECT_SETS,
     "evaluation_set": OBJECT_SETS,
 }
+_LATER = ("camera",)  # options that runs from before know nothing of
 _AT_LEAST: dict[str, float] = {
     "steps": 1,
     "num_envs": 1,

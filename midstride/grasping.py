@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -18,7 +19,13 @@ from midstride.camera import FAR_M, LIGHT, Camera, Image, Look
 from midstride.knowledge import Layout, Past, check_features, selection_time
 from midstride.tasks.grasp import actions as action_columns
 from midstride.tasks.grasp import kinematics
-from midstride.tasks.grasp.model import TICK_S, VIEWPOINT, WIDE_VIEWPOINT
+from midstride.tasks.grasp.model import (
+    FOLLOWED_HEIGHT_M,
+    FOLLOWING_VIEWPOINT,
+    TICK_S,
+    VIEWPOINT,
+    WIDE_VIEWPOINT,
+)
 from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import across
@@ -56,6 +63,7 @@ class GraspVectorEnv(ManyEnvs):
     objects: how many are in the bin, 1 to 5, or (fewest, most)
     object_set: 'train', 'held_out' or 'household'
     image_size: of the square image, in pixels
+    camera: 'fixed', or 'following': in the same place, turned to what is under the hand, and closer
     depth: whether the Dict has a depth image too
     camera_jitter, light_jitter, colour_jitter: how much the camera's place (metres), the light's
         direction and every colour (shares) differ from episode to episode
@@ -86,6 +94,7 @@ class GraspVectorEnv(ManyEnvs):
         objects: int | tuple[int, int] = 3,
         object_set: str = "train",
         image_size: int = 64,
+        camera: Literal["fixed", "following"] = "fixed",
         depth: bool = False,
         camera_jitter: float = 0.0,
         light_jitter: float = 0.0,
@@ -103,7 +112,7 @@ class GraspVectorEnv(ManyEnvs):
         knowledge = check_features(knowledge)
         EzPickle.__init__(
             self, num_envs, mode, latency, period, execution, knowledge, observation, objects,
-            object_set, image_size, depth, camera_jitter, light_jitter, colour_jitter,
+            object_set, image_size, camera, depth, camera_jitter, light_jitter, colour_jitter,
             step_penalty, max_steps, end_on_success, observe_switch, scenes, scene_seed, threads,
             autoreset_mode, render_mode,
         )  # fmt: skip
@@ -114,6 +123,7 @@ class GraspVectorEnv(ManyEnvs):
         cores = available_cores() if threads is None else check_count("threads", threads)
         _check_choice("mode", mode, ("concurrent", "blocking"))
         _check_choice("observation", observation, ("image", "state"))
+        _check_choice("camera", camera, ("fixed", "following"))
         _check_between("camera_jitter", camera_jitter, _MOST_CAMERA_JITTER_M)
         _check_between("light_jitter", light_jitter, 1)
         _check_between("colour_jitter", colour_jitter, 1)
@@ -142,13 +152,22 @@ class GraspVectorEnv(ManyEnvs):
         self._measures = _Measures(n)
         geoms = self.world.model.ngeom
         self._jitter = (camera_jitter, light_jitter, colour_jitter)
+        self._follows = camera == "following"
+        moves = self._follows or camera_jitter > 0
         self._look = Look(
             colours=np.zeros((n, geoms, 3)),
-            position=np.zeros((n, 3)) if camera_jitter else None,
-            target=np.zeros((n, 3)) if camera_jitter else None,
+            position=np.zeros((n, 3)) if moves else None,
+            target=np.zeros((n, 3)) if moves else None,
             light=np.zeros((n, 3)) if light_jitter else None,
         )
-        self._camera = Camera(VIEWPOINT, image_size, image_size, samples=1, groups=_groups(self))
+        # The upper arm is never in view of a camera that stands still.
+        self._camera = Camera(
+            FOLLOWING_VIEWPOINT if self._follows else VIEWPOINT,
+            image_size,
+            image_size,
+            samples=1,
+            groups=None if moves else (0,),
+        )
         self._wide_camera = Camera(WIDE_VIEWPOINT)
         self.camera_s = 0.0  # spent on pictures so far
         self._image: Image = np.zeros((n, image_size, image_size, 3), np.uint8)
@@ -225,8 +244,12 @@ class GraspVectorEnv(ManyEnvs):
 
     @property
     def privileged_weights(self) -> NDArray[np.float32]:
-        """Of the numbers of `privileged`: places count more than directions; they sum to 1."""
-        weights = np.array([1.0, 1.0] + [1.0, 1.0, 1.0, 0.3, 0.3] * self.world.slots)
+        """Of the numbers of `privileged`; they sum to 1.
+
+        Places count more than directions, and the nearest object more than the others.
+        """
+        place = np.array([1.0, 1.0, 1.0, 0.3, 0.3])
+        weights = np.concatenate([[1.0, 1.0], place, *[place / 4] * (self.world.slots - 1)])
         return (weights / weights.sum()).astype(np.float32)
 
     def step(self, actions: Any) -> tuple[Any, Array, Mask, Mask, Info]:
@@ -358,6 +381,10 @@ class GraspVectorEnv(ManyEnvs):
     def _photograph(self, ids: NDArray[np.integer]) -> tuple[Image, NDArray[np.float32] | None]:
         started = time.perf_counter()
         batch, look = self.world.batch, self._look.of(ids)
+        if self._follows and look.target is not None:
+            hand = self.world.pose()[ids, :3]
+            hand[:, 2] = FOLLOWED_HEIGHT_M
+            look = replace(look, target=look.target + hand - VIEWPOINT.target)
         depth = None
         if self._depth is None:
             image = self._camera.of_batch(batch, ids, look)
@@ -543,11 +570,6 @@ def _along(moved: Array, asked: Array) -> Array:
 
 def _ratio(a: Array, b: Array) -> Array:
     return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
-
-
-def _groups(env: GraspVectorEnv) -> tuple[int, ...] | None:
-    """What the camera must look for. The upper arm is never in its usual view."""
-    return None if env._jitter[0] else (0,)
 
 
 def _copy_rows(into: Any, rows: Any, where: Mask) -> None:

@@ -72,6 +72,7 @@ def make_envs(
             objects=config.objects,
             object_set=config.object_set if evaluation is None else config.evaluation_set,
             image_size=config.image_size,
+            camera=config.camera,
             step_penalty=config.step_penalty,
             max_steps=config.max_steps,
             observe_switch=config.target == "concurrent",

@@ -33,8 +33,8 @@ SETTINGS = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]])
 TRIED = np.array([0.4, 0.28, 0.28, 0.04])
 # What the data depends on; everything else of a configuration is about learning.
 _DEPENDS_ON = (
-    "mode", "latency", "execution", "period", "observation", "image_size", "objects", "object_set",
-    "scenes", "max_steps", "num_envs", "seed", "scripted_steps", "target",
+    "mode", "latency", "execution", "period", "observation", "image_size", "camera", "objects",
+    "object_set", "scenes", "max_steps", "num_envs", "seed", "scripted_steps", "target",
 )  # fmt: skip
 _NOISE = (0.02, 0.4)  # of the shaken scripted policies: the calmest and the wildest
 

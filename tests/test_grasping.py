@@ -21,6 +21,7 @@ from midstride.report import grasp_film
 from midstride.tasks.grasp import actions, kinematics, scripted
 from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, Decision, World
+from midstride.tasks.task import Viewpoint
 from tests.test_grasp import by_hand
 
 SMALL = {"scenes": 16, "image_size": 16}
@@ -145,6 +146,7 @@ def test_a_pickled_environment_starts_afresh_with_its_options():
         ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
         ({"mode": "blocking", "period": 0.3}, "in blocking mode an action takes the time it takes"),
         ({"observation": "sound"}, "observation must be one of image, state"),
+        ({"camera": "hidden"}, "camera must be one of fixed, following, got 'hidden'"),
         ({"knowledge": ("weather",)}, "unknown knowledge 'weather'"),
         ({"colour_jitter": -1}, "colour_jitter must be a number from 0 to 1"),
         ({"camera_jitter": 0.5}, "camera_jitter must be a number from 0 to 0.2"),
@@ -283,6 +285,28 @@ def test_what_the_camera_leaves_out_is_never_in_its_view():
         observation, *_ = env.step(random_actions(rng, 8))
         look = Look(colours=env.world.fields["geom_rgba"])
         assert (observation["image"] == everything.of_batch(env.world.batch, None, look)).all()
+
+
+def test_a_camera_that_follows_looks_at_what_is_under_the_hand():
+    """As one that stands still would, had it been put up to look there."""
+    env = make(3, image_size=24, camera="following", objects=2)
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        observation, *_ = env.step(random_actions(rng, 3))
+        hands = kinematics.forward(env.world.qpos[:, :7])[0]
+        for i, (x, y, _) in enumerate(hands):
+            camera = Camera(Viewpoint(VIEWPOINT.position, (x, y, 0.03), 22), 24, 24, samples=1)
+            look = Look(colours=env.world.fields["geom_rgba"][[i]])
+            expected = camera.of_batch(env.world.batch, np.array([i]), look)[0]
+            assert (observation["image"][i] == expected).all()
+
+
+def test_a_camera_that_follows_can_be_shaken_too():
+    shaken = make(2, camera="following", camera_jitter=0.1)
+    image = shaken.reset(seed=0)[0]["image"]
+    assert (image != make(2, camera="following").reset(seed=0)[0]["image"]).any()
+    assert (image != make(2, camera_jitter=0.1).reset(seed=0)[0]["image"]).any()
 
 
 def test_rays_hit_what_mujoco_says_they_hit():

@@ -1,5 +1,7 @@
 """QT-Opt: labels by hand, the same numbers with and without JAX, and a problem it must solve."""
 
+import hashlib
+import json
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -395,6 +397,14 @@ def test_scripted_data_is_the_same_for_every_row_of_a_mode(tmp_path, options):
 def test_bad_configurations_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         GraspConfig(**options)
+
+
+def test_a_run_keeps_its_name_when_options_are_added():
+    before = {name: value for name, value in SMALL.to_dict().items() if name != "camera"}
+    text = json.dumps(before, sort_keys=True)
+    assert SMALL.hash == hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert GraspConfig.from_dict(before) == SMALL
+    assert replace(SMALL, camera="following").hash != SMALL.hash
 
 
 def test_a_row_that_the_table_does_not_have_is_named(capsys):

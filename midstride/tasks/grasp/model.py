@@ -7,7 +7,7 @@ camera rays are cheap. The arm itself touches nothing: the hand and the fingers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -57,6 +57,9 @@ PARKED_M = np.array([[2.0, 0.3 * i, 0.1] for i in range(MAX_OBJECTS)])  # object
 
 # From the shoulder's side: looking down the arm, the hand would hide what it grasps.
 VIEWPOINT = Viewpoint(position=(0.75, -0.48, 0.48), target=(0.5, 0.0, 0.055), fov_deg=31)
+# From the same place, turned to what is under the hand: closer.
+FOLLOWING_VIEWPOINT = replace(VIEWPOINT, fov_deg=22)
+FOLLOWED_HEIGHT_M = 0.03  # about where things are
 # Shows the whole arm.
 WIDE_VIEWPOINT = Viewpoint(position=(1.12, -0.80, 0.66), target=(0.34, 0.0, 0.29), fov_deg=45)
 UPPER_ARM = 1  # group of geoms that are never in view of the first
