@@ -360,9 +360,9 @@ def reproduce_table1(
 
     Hours on a laptop. Every row is trained with every seed, side by side on the cores; killed or
     interrupted, it goes on where it was, and finished trainings are never run again. Writes the
-    table beside the paper's numbers (table.md, episodes.csv, table.png), curves.png, cost.md and a
-    video of each row. The options below are the same for all rows; mode, step penalty and
-    knowledge are what the rows differ in.
+    table beside the paper's numbers (table.md, table.csv, table.png), what differs from row 2
+    (comparison.md), episodes.csv, curves.png, cost.md and a video of each row. The options
+    below are the same for all rows; mode, step penalty and knowledge are what the rows differ in.
 
     Args:
         seeds: trainings of each row
@@ -388,8 +388,8 @@ def reproduce_grasp_latencies(
 ) -> None:
     """How the gap of Table 1 depends on latency: rows 4 and 5, trained at each.
 
-    Killed or interrupted, it goes on where it was. Writes table.md, episodes.csv, latencies.png,
-    curves.png and cost.md.
+    Killed or interrupted, it goes on where it was. Writes table.md, gap.md, latencies.png,
+    episodes.csv, curves.png and cost.md.
 
     Args:
         latencies: to train at, each (default: five from 60ms to 240ms)

@@ -306,7 +306,7 @@ class GraspConfig(RunConfig):
         return _from_dict(cls, values)
 
 
-MOST_PENALTY = 0.02
+MOST_PENALTY = 0.1  # who terminates pays it once or twice: nothing is worth less than -0.2
 AnyConfig = Config | GraspConfig
 _C = TypeVar("_C", Config, GraspConfig)
 

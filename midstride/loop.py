@@ -49,7 +49,10 @@ def interact(
             "observation_at_switch": _of_step(info, "observation_at_switch", next_observation),
             "latency_s": latency_s,
             "period_s": period_s,
-            "latency_share": latency_s / period_s,
+            # A step of no time, ended at once, is all latency.
+            "latency_share": np.divide(
+                latency_s, period_s, out=np.ones_like(period_s), where=period_s > 0
+            ),
             "terminated": terminated,
             "done": done,
             **ended,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import midstride
 from benchmarks import qtopt as benchmark
-from midstride import table1
+from midstride import grasp_studies, table1
 from midstride.agents import QTOpt, configure_jax
 from midstride.agents.qtopt import shifted, tinted
 from midstride.cem import ActionSpace
@@ -164,30 +164,85 @@ def test_labels_by_hand():
 def test_weights_move_as_they_should():
     agent = agent_for(target_lag=3, acting_tau=0.5, target_tau=0.25)
     rng = np.random.default_rng(0)
-    replay = Experience(200, 4, _fields(), ["state", "image"], longest=5)
-    for _ in range(20):
-        replay.add({**_step(rng, 4), "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
-    start = {name: np.array(agent.state[name]) for name in ("online", "target", "lagged", "acting")}
-    agent.dispatch(agent.sample_experience([(replay, 1.0)], rng, 2))
-    agent.sync()
-    after = {name: np.array(agent.state[name]) for name in start}
-    assert (after["lagged"] == start["lagged"]).all()  # three updates are not over yet
-    moved = {name: np.abs(after[name] - start[name]).max() for name in ("online", "target")}
-    assert moved["online"] > moved["target"] > 0
-    agent.dispatch(agent.sample_experience([(replay, 1.0)], rng, 1))
-    agent.sync()
-    assert (agent.state["lagged"] == agent.state["target"]).all()
-    named = agent._named(agent.state["target"])
-    assert (agent.policy.weights["out.bias"] == named["out.bias"]).all()
+    replay = some_experience(rng)
+    start = np.array(agent.state["online"])
+    target = acting = start
+    for updates in (1, 2, 3):
+        agent.dispatch(agent.sample_experience([(replay, 1.0)], rng, 1))
+        agent.sync()
+        online = np.array(agent.state["online"])
+        assert (online != start).any()
+        target, acting = 0.75 * target + 0.25 * online, 0.5 * acting + 0.5 * online
+        assert agent.state["target"] == pytest.approx(target, abs=1e-6)
+        assert agent.state["acting"] == pytest.approx(acting, abs=1e-6)
+        lagged = agent.state["target"] if updates == 3 else start
+        assert (agent.state["lagged"] == lagged).all()
     assert int(agent.state["updates"]) == 3
+    for policy, name in ((agent.policy, "target"), (agent.averaged_policy(), "acting")):
+        assert (policy.weights["out.weight"] == agent._named(agent.state[name])["out.weight"]).all()
+
+
+def test_newest_weights_can_act_and_be_kept():
+    agent = agent_for(averaged=False)
+    rng = np.random.default_rng(0)
+    agent.dispatch(agent.sample_experience([(some_experience(rng), 1.0)], rng, 2))
+    agent.sync()
+    newest = agent._named(agent.state["online"])["out.weight"]
+    assert (agent.policy.weights["out.weight"] == newest).all()
+    assert (agent.averaged_policy().weights["out.weight"] == newest).all()
+
+
+def test_the_auxiliary_head_teaches_what_an_image_shows():
+    """Images of one brightness each, which is what is to be told."""
+    agent = agent_for(shift=0)
+    rng = np.random.default_rng(0)
+    replay = Experience(400, 4, _fields(), ["state", "image"], longest=5)
+    for _ in range(50):
+        step = _step(rng, 4)
+        shade = rng.integers(0, 256, (4, 1, 1, 1))
+        step["image"] = step["next_image"] = np.broadcast_to(shade, (4, 16, 16, 3)).astype(np.uint8)
+        step["auxiliary"] = np.repeat(shade[:, 0, 0] / 128.0 - 1, 10, axis=1).astype(np.float32)
+        replay.add({**step, "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
+    seen = replay.sample(np.random.default_rng(1), 100)
+
+    def error():
+        network = agent._network(agent.state["online"])
+        return np.abs(network.encode(seen["state"], seen["image"])[1] - seen["auxiliary"]).mean()
+
+    before = error()
+    agent.learn_auxiliary(replay, rng, 200)
+    assert error() < 0.2 * before
+    for name in ("target", "lagged", "acting"):
+        assert (agent.state[name] == agent.state["online"]).all()
+
+    without = agent_for(auxiliary_weight=0.0)
+    start = np.array(without.state["online"])
+    without.learn_auxiliary(replay, rng, 200)
+    assert (without.state["online"] == start).all()
+
+
+def test_the_policys_search_finds_known_maxima():
+    """Each setting has a peak of its own; one is the highest."""
+    peaks = np.array([[0.5, 0, 0, 0], [-0.5, 0, 0, 0], [0, 0.5, 0, 0], [0, 0, 0.5, 0]])
+    heights = np.array([[1.0, 2.0, 1.5, 0.5], [0.2, 0.1, 0.9, 3.0]])
+
+    def score(features, actions):
+        setting = np.where(actions[..., 4:].sum(-1) > 0, actions[..., 4:].argmax(-1) + 1, 0)
+        bowl = ((actions[..., :4] - peaks[setting]) ** 2).sum(-1)
+        return np.take_along_axis(heights, setting, axis=1) - bowl
+
+    policy = agent_for(acting_rounds=5, samples=128).policy
+    with patch.object(policy, "score", score):
+        action, value = policy.best(np.zeros((2, 32), np.float32))
+    assert action[:, 4:].tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert action[:, :4] == pytest.approx(peaks[[1, 3]], abs=0.15)
+    assert value == pytest.approx(np.array([2.0, 3.0]), abs=0.1)
 
 
 def test_labels_are_reused_as_often_as_asked():
     agent = agent_for(label_reuse=4, batch_size=8)
-    replay = Experience(100, 4, _fields(), ["state", "image"], longest=5)
     rng = np.random.default_rng(0)
-    for _ in range(10):
-        replay.add({**_step(rng, 4), "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
+    replay = some_experience(rng)
     batch = agent.sample_experience([(replay, 1.0)], rng, 6)
     assert batch["index"].shape == (6, 8)
     assert len(batch["state"]) == 12
@@ -240,6 +295,13 @@ def _fields():
 def _step(rng, n):
     batch = some_batch(rng, n)
     return {**batch, "next_state": batch["state"] + 1, "next_image": batch["image"]}
+
+
+def some_experience(rng):
+    replay = Experience(200, 4, _fields(), ["state", "image"], longest=5)
+    for _ in range(20):
+        replay.add({**_step(rng, 4), "terminated": np.zeros(4, bool), "done": np.zeros(4, bool)})
+    return replay
 
 
 @given(seed=st.integers(0, 10_000), length=st.integers(2, 40))
@@ -419,6 +481,8 @@ def test_a_row_that_the_table_does_not_have_is_named(capsys):
     [
         (["table1", "--mode", "blocking"], "are what the rows of Table 1 differ in"),
         (["table1", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["grasp-latencies", "--latency", "60ms"], "give --latencies, not --latency"),
+        (["grasp-ablation", "--shift", "0"], "two of the trainings to compare are the same"),
         (["--seeds", "2", "table1"], "write midstride reproduce table1"),
     ],
 )
@@ -437,22 +501,25 @@ def test_a_table_is_named_by_what_is_unusual():
 
 def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypatch):
     """Two rows, two seeds, trained for a moment: everything that is promised is written."""
+    of_another = tmp_path / "runs" / "grasp" / "scripted" / "of-another-study.safetensors"
+    of_another.parent.mkdir(parents=True)
+    of_another.touch()
     small = {
         "observation": "state", "hidden-size": 16, "samples": 8, "batch-size": 8, "num-envs": 4,
         "scenes": 8, "steps": 160, "scripted-steps": 80, "offline-updates": 4,
-        "evaluate-every": 160, "evaluation-episodes": 2,
+        "evaluate-every": 160, "evaluation-episodes": 2, "seeds": 2,
+        "output": tmp_path / "out", "runs": tmp_path / "runs",
     }  # fmt: skip
     options = [part for name, value in small.items() for part in (f"--{name}", str(value))]
-    command = ["reproduce", "table1", *options, "--rows", "2", "5", "--seeds", "2"]
-    command += ["--output", str(tmp_path / "out"), "--runs", str(tmp_path / "runs")]
+    command = ["reproduce", "table1", *options, "--rows", "2", "5"]
     filmed = []
     monkeypatch.setattr(table1, "film_run", lambda run, *rest: filmed.append(read_config(run)))
     main(command)
     assert [config.mode for config in filmed] == ["blocking", "concurrent"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
-        "table.md", "table.csv", "episodes.csv", "table.png", "curves.png", "cost.md",
-        "config.json",
+        "table.md", "table.csv", "comparison.md", "episodes.csv", "table.png", "curves.png",
+        "cost.md", "config.json",
     }  # fmt: skip
     table = (tmp_path / "out" / "table.md").read_text()
     assert "5: concurrent, penalty, VTG" in table
@@ -461,11 +528,73 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     assert len(episodes) == 1 + 2 * 2 * 8
     cost = (tmp_path / "out" / "cost.md").read_text()
     assert all(piece in cost for piece in ("physics", "camera", "labelling", "fitting"))
-    assert not list(tmp_path.rglob("*seed0-*.safetensors"))  # scripted data has done its work
+    assert list(of_another.parent.iterdir()) == [of_another]  # its own has done its work
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     assert len(stamps) == 4
     main([*command, "--no-video"])
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+def pretend_to_train(monkeypatch, folder, success):
+    """A study gets episodes whose share of successes is `success(config)`; what it trains."""
+    trained = {}
+
+    def train_kinds(kinds, seeds, runs, console):
+        trained.update(kinds)
+        folders, results = {}, {}
+        for number, (kind, config) in enumerate(kinds.items()):
+            folders[kind] = [folder / f"{number}-{seed}" for seed in range(seeds)]
+            for one in folders[kind]:
+                one.mkdir()
+                line = json.dumps({"steps": 100, "success": success(config)})
+                (one / "metrics.jsonl").write_text(line + "\n")
+            won = np.arange(20) < 20 * success(config)
+            measures = {"success": won.tolist(), "duration_s": (3.0 - won).tolist()}
+            result = {"measures": measures, "seconds": 60.0, "split_s": {"physics": 30.0}}
+            results[kind] = [result] * seeds
+        return folders, results
+
+    monkeypatch.setattr(grasp_studies, "train_kinds", train_kinds)
+    return trained
+
+
+def test_the_gap_at_each_latency_is_told(tmp_path, monkeypatch):
+    shares = {("60ms", 0): 0.95, ("60ms", 1): 1.0, ("240ms", 0): 0.25, ("240ms", 1): 0.75}
+    trained = pretend_to_train(
+        monkeypatch, tmp_path, lambda config: shares[config.latency, len(config.knowledge)]
+    )
+    out = tmp_path / "out"
+    main(["reproduce", "grasp-latencies", "--latencies", "60ms", "240ms", "--output", str(out)])
+    assert {(config.latency, len(config.knowledge)) for config in trained.values()} == set(shares)
+    assert all(config.step_penalty == 0.01 for config in trained.values())
+    assert {path.name for path in out.iterdir()} == {
+        "table.md", "gap.md", "episodes.csv", "latencies.png", "curves.png", "cost.md",
+        "config.json",
+    }  # fmt: skip
+    gaps = (out / "gap.md").read_text().splitlines()[-2:]
+    assert [line.split("|")[1].strip() for line in gaps] == ["60ms", "240ms"]
+    assert "+5.0 (" in gaps[0]
+    assert "+50.0 (" in gaps[1]
+    assert len((out / "episodes.csv").read_text().splitlines()) == 1 + 4 * 3 * 20
+    assert json.loads((out / "config.json").read_text())["seconds"] == 4 * 3 * 60
+
+
+def test_each_addition_of_ours_is_taken_away_once(tmp_path, monkeypatch):
+    trained = pretend_to_train(monkeypatch, tmp_path, lambda config: 0.5 + 0.25 * config.averaged)
+    out = tmp_path / "out"
+    main(["reproduce", "grasp-ablation", "--seeds", "2", "--output", str(out)])
+    usual = table1.row_config(GraspConfig(), 5)
+    assert trained == {
+        "as it is": usual,
+        "no auxiliary head": replace(usual, auxiliary_weight=0.0),
+        "no shifts": replace(usual, shift=0),
+        "newest weights": replace(usual, averaged=False),
+        "two rounds of search": replace(usual, acting_rounds=2),
+    }
+    lines = (out / "table.md").read_text().splitlines()
+    success = {line.split("|")[1].strip(): line.split("|")[2].split()[0] for line in lines[2:]}
+    assert success == {k: "50.0%" if k == "newest weights" else "75.0%" for k in trained}
+    assert len((out / "episodes.csv").read_text().splitlines()) == 1 + 5 * 2 * 20
 
 
 def test_the_benchmarks_ordinary_network_fits_in_the_same_places():
