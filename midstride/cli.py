@@ -412,8 +412,8 @@ def reproduce_grasp_ablation(
 ) -> None:
     """What is ours and not the paper's, taken away one at a time from row 5 of Table 1.
 
-    Killed or interrupted, it goes on where it was. Writes table.md, episodes.csv, curves.png and
-    cost.md.
+    Killed or interrupted, it goes on where it was. Writes table.md, difference.md, episodes.csv,
+    curves.png and cost.md.
 
     Args:
         seeds: trainings of each kind

@@ -286,11 +286,20 @@ def _against(
     """How much more than blocking control with the penalty."""
     if row == 2 or 2 not in values:
         return ""
-    mine, other = values[row], values[2]
+    return difference(values[row], values[2], scale, unit)
+
+
+def difference(
+    mine: Sequence[Sequence[float]],
+    other: Sequence[Sequence[float]],
+    scale: float = 100,
+    unit: str = "",
+) -> str:
+    """How much more than the other, with its interval: in points unless told otherwise."""
     low, high = (scale * bound for bound in nested_interval(mine, other))
-    difference = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
+    mean = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
     digits = 1 if scale > 1 else 2
-    return f"{difference:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def _percent(values: tuple[float, float, float]) -> str:

@@ -594,6 +594,11 @@ def test_each_addition_of_ours_is_taken_away_once(tmp_path, monkeypatch):
     lines = (out / "table.md").read_text().splitlines()
     success = {line.split("|")[1].strip(): line.split("|")[2].split()[0] for line in lines[2:]}
     assert success == {k: "50.0%" if k == "newest weights" else "75.0%" for k in trained}
+    lines = (out / "difference.md").read_text().splitlines()
+    changes = {line.split("|")[1].strip(): line.split("|")[2].split()[0] for line in lines[2:]}
+    assert changes == {
+        k: "-25.0" if k == "newest weights" else "+0.0" for k in trained if k != "as it is"
+    }
     assert len((out / "episodes.csv").read_text().splitlines()) == 1 + 5 * 2 * 20
 
 
