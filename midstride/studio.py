@@ -24,7 +24,7 @@ from midstride.report.curves import plot_curves, save_figure
 from midstride.report.video import film, save_image, save_video, side_by_side, titled
 from midstride.runs import read_config
 from midstride.timing import parse_latency
-from midstride.train import Progress, check_target, train
+from midstride.train import Progress, check, train
 from midstride.vector import available_cores
 
 VIDEO_SEED = 2_000_000
@@ -49,7 +49,7 @@ def train_and_show(
     console: Console,
 ) -> None:
     """Train one seed with a bar, or several side by side; then picture and film them."""
-    check_target(config, make_envs(config, 1))  # reject what does not fit before anything starts
+    check(config)
     if seeds == 1:
         folders = [folder]
         with progress_bars(console) as bars:

@@ -18,13 +18,12 @@ from midstride.evaluate import nested_interval, share_interval
 from midstride.experiments import show_table
 from midstride.files import write_provenance, write_whole
 from midstride.loop import MEASURES
-from midstride.make import make_envs
 from midstride.parallel import Job, train_all
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scripted_data import name_of as scripted_name
 from midstride.studio import VIDEO_SEED, film_run
 from midstride.studio import name_of as run_name
-from midstride.train import check_target
+from midstride.train import check
 
 STEP_PENALTY = 0.01  # the paper's
 _VTG, _PREVIOUS = "vector_to_go", "previous_action"
@@ -106,8 +105,8 @@ def train_kinds(
     run for: a folder is named by its configuration. Scripted data is collected once for all kinds
     that can share it.
     """
-    for config in kinds.values():  # reject what does not fit before anything starts
-        check_target(config, make_envs(replace(config, scenes=8), 1))
+    for config in kinds.values():
+        check(config)
     if len({config.hash for config in kinds.values()}) < len(kinds):
         raise ValueError(
             "two of the trainings to compare are the same: leave out the options they differ in"
@@ -115,10 +114,11 @@ def train_kinds(
     # Those first that collect scripted data; the others find it.
     first = {scripted_name(config): kind for kind, config in reversed(list(kinds.items()))}
     order = sorted(kinds, key=lambda kind: kind not in first.values())
-    jobs = {}
+    jobs, scripted = {}, set()
     for seed in range(seeds):
         for kind in order:
             config = replace(kinds[kind], seed=kinds[kind].seed + seed)
+            scripted.add(runs / "scripted" / f"{scripted_name(config)}.safetensors")
             jobs[kind, seed] = Job(
                 f"{kind}, seed {config.seed}",
                 config,
@@ -127,8 +127,8 @@ def train_kinds(
                 scripted=runs / "scripted",
             )
     results = dict(zip(jobs, train_all(list(jobs.values()), console), strict=True))
-    for job in jobs.values():  # scripted data has done its work, and can be collected again
-        (runs / "scripted" / f"{scripted_name(job.config)}.safetensors").unlink(missing_ok=True)
+    for path in scripted:  # it has done its work, and can be collected again
+        path.unlink(missing_ok=True)
     return (
         {kind: [jobs[kind, seed].folder for seed in range(seeds)] for kind in kinds},
         {kind: [results[kind, seed] for seed in range(seeds)] for kind in kinds},

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Trainer:
         started = time.perf_counter()
         configure_jax()
         envs = make_envs(config, config.num_envs)
-        check_target(config, envs)
+        _check_target(config, envs)
         rng, clock = np.random.default_rng(config.seed), Stopwatch()
         with clock.of("scripted data"):
             learner = make_learner(config, envs, rng, scripted)
@@ -340,7 +340,14 @@ def _final_evaluation(policy: AnyPolicy, config: AnyConfig, steps: int) -> dict[
     return result
 
 
-def check_target(config: AnyConfig, envs: Envs) -> None:
+def check(config: AnyConfig) -> None:
+    """An error if the configuration cannot be trained: for before anything starts."""
+    if isinstance(config, GraspConfig):  # scenes take long to prepare, and do not matter here
+        config = replace(config, scenes=min(config.scenes, 8))
+    _check_target(config, make_envs(config, 1))
+
+
+def _check_target(config: AnyConfig, envs: Envs) -> None:
     """The concurrent target bootstraps at the switch: with no latency it would learn nothing."""
     if config.target != "concurrent":
         return
