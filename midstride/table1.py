@@ -165,7 +165,10 @@ def table1(
     write_cost(trained, output, console)
     save_figure(output / "curves.png", curves(folders, base))
     for row in rows if video else ():
-        film_run(folders[row_name(row)][0], 3, VIDEO_SEED, output / f"row{row}", console)
+        run, film = folders[row_name(row)][0], output / f"row{row}.mp4"
+        trained_at = (run / "result.json").stat().st_mtime
+        if not film.exists() or film.stat().st_mtime < trained_at:  # else it shows this policy
+            film_run(run, 3, VIDEO_SEED, film.with_suffix(""), console)
     config = {"base": base.to_dict(), "rows": {r: ROWS[r] for r in rows}, "seeds": seeds}
     write_provenance(output, config, training_seconds(trained))
     console.print(f"Saved: [bold]{output}[/bold]")

@@ -513,13 +513,18 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     options = [part for name, value in small.items() for part in (f"--{name}", str(value))]
     command = ["reproduce", "table1", *options, "--rows", "2", "5"]
     filmed = []
-    monkeypatch.setattr(table1, "film_run", lambda run, *rest: filmed.append(read_config(run)))
+
+    def film_run(run, episodes, seed, path, console):
+        filmed.append(read_config(run))
+        path.with_suffix(".mp4").touch()
+
+    monkeypatch.setattr(table1, "film_run", film_run)
     main(command)
     assert [config.mode for config in filmed] == ["blocking", "concurrent"]
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "table.md", "table.csv", "comparison.md", "episodes.csv", "table.png", "curves.png",
-        "cost.md", "config.json",
+        "cost.md", "config.json", "row2.mp4", "row5.mp4",
     }  # fmt: skip
     table = (tmp_path / "out" / "table.md").read_text()
     assert "5: concurrent, penalty, VTG" in table
@@ -531,7 +536,8 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     assert list(of_another.parent.iterdir()) == [of_another]  # its own has done its work
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
     assert len(stamps) == 4
-    main([*command, "--no-video"])
+    main(command)
+    assert len(filmed) == 2  # not again
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
