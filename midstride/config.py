@@ -202,7 +202,7 @@ class GraspConfig(RunConfig):
     camera: Literal["fixed", "following"] = "fixed"
     """fixed, or following: in the same place, turned to what is under the hand, and closer"""
     objects: int = 1
-    """in the bin, 1 to 5"""
+    """in the bin, 1 to 5; from images, several need --camera following"""
     object_set: Literal["train", "held_out", "household"] = "train"
     """objects to learn with"""
     evaluation_set: Literal["train", "held_out", "household"] = "held_out"
