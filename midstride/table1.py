@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rich.console import Console
 
 from midstride.config import GraspConfig
@@ -333,6 +333,7 @@ def _plot(summary: Mapping[int, Mapping[str, tuple[float, float, float]]]) -> Fi
             column = 0 if name == "success" else 2
             paper = [float(PAPER[row][column].split()[0]) / 100 for row in summary]
             axes.plot(paper, places, "kD", ms=3.5, alpha=0.5, label="the paper's")
+            axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
             axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
             axes.legend(fontsize=7)
         axes.grid(axis="x", lw=0.4)
