@@ -148,7 +148,7 @@ def _plot_latencies(
             axes.errorbar(
                 places, means, np.abs(bounds - means), marker="o", capsize=3, label=row_name(row)
             )
-        axes.set(xlabel="latency, ms", title=title)
+        axes.set(xlabel="latency, ms", title=title, xticks=places)
         axes.grid(alpha=0.3)
         if name == "success":
             axes.set_ylim(0, 1.02)

@@ -140,6 +140,8 @@ def curves(folders: Mapping[str, Sequence[Path]], base: GraspConfig) -> Figure:
     title = f"Grasping, {base.objects} object{'s' * (base.objects > 1)}, {base.observation}"
     figure = plot_curves(folders, title, column="success")
     figure.axes[0].set_ylim(0, 1.02)
+    if len(folders) > len(ROWS):  # a long legend must not hide them
+        figure.axes[0].legend(fontsize=6.5, loc="lower right")
     return figure
 
 
