@@ -621,3 +621,23 @@ def test_the_benchmarks_ordinary_network_fits_in_the_same_places():
         seen = jax.eval_shape(network.encode, batch["state"], batch["image"])
         shapes.append([part.shape for part in seen])
     assert shapes[0] == shapes[1]
+
+
+# --- It learns
+
+
+@pytest.mark.slow
+def test_an_arm_that_knows_what_is_in_flight_learns_to_grasp_and_one_that_does_not_lags(tmp_path):
+    base = GraspConfig(observation="state", latency="240ms", steps=24_000)
+    unaware, aware = (
+        np.mean(train(table1.row_config(base, row), tmp_path / str(row))["measures"]["success"])
+        for row in (4, 5)
+    )
+    assert aware > 0.85
+    assert unaware < aware - 0.15
+
+
+@pytest.mark.slow
+def test_it_learns_to_grasp_from_images(tmp_path):
+    config = table1.row_config(GraspConfig(steps=24_000), 5)
+    assert np.mean(train(config, tmp_path / "run")["measures"]["success"]) > 0.8
