@@ -516,7 +516,8 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
 
     def film_run(run, episodes, seed, path, console):
         filmed.append(read_config(run))
-        path.with_suffix(".mp4").touch()
+        for ending in (".mp4", ".png"):
+            path.with_suffix(ending).write_text(run.name)
 
     monkeypatch.setattr(table1, "film_run", film_run)
     main(command)
@@ -524,8 +525,11 @@ def test_table1_from_one_command_and_again_from_what_it_left(tmp_path, monkeypat
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         "table.md", "table.csv", "comparison.md", "episodes.csv", "table.png", "curves.png",
-        "cost.md", "config.json", "row2.mp4", "row5.mp4",
+        "cost.md", "config.json", "row2.mp4", "row2.png", "row5.mp4",
+        "row5.png",
     }  # fmt: skip
+    assert "blocking" in (tmp_path / "out" / "row2.mp4").read_text()
+    assert "vector_to_go" in (tmp_path / "out" / "row5.mp4").read_text()
     table = (tmp_path / "out" / "table.md").read_text()
     assert "5: concurrent, penalty, VTG" in table
     assert "91.53 % ± 1.04" in table

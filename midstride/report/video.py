@@ -57,9 +57,11 @@ def save_image(path: Path, image: NDArray[np.uint8]) -> None:
 
 
 def save_video(path: Path, frames: Frames, fps: float) -> None:
-    """Write an MP4; even sizes, as codecs want them."""
+    """Write an MP4, completely or not at all; even sizes, as codecs want them."""
     even = frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2]
     path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
     with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        imageio.mimwrite(path, list(even), fps=fps, codec="libx264", quality=7, macro_block_size=1)
+        imageio.mimwrite(part, list(even), fps=fps, codec="libx264", quality=7, macro_block_size=1)
+    part.replace(path)
