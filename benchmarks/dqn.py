@@ -10,10 +10,10 @@ import mujoco
 import numpy as np
 
 from benchmarks.figures import Figure, seconds
-from midstride.agents import configure_jax
-from midstride.config import Config
-from midstride.runs import Run
-from midstride.train import Trainer, _steps
+from midstride.disk.runs import Run
+from midstride.learn.agents import configure_jax
+from midstride.learn.config import Config
+from midstride.learn.train import Trainer, _steps
 
 NUM_ENVS, UPDATE_EVERY = 16, 4
 ENV: dict[str, Any] = {"latency": 0.05, "execution": 0.0, "knowledge": ("vector_to_go",)}

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, rates, seconds
-from midstride.camera import Camera, Look
-from midstride.grasping import GraspVectorEnv
+from midstride.envs.vector import available_cores
+from midstride.sim.camera import Camera, Look
 from midstride.tasks.grasp import kinematics, motion
+from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.model import VIEWPOINT
 from midstride.tasks.grasp.world import World
-from midstride.vector import available_cores
 
 NUM_ENVS = 32
 STEPS = 10

@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, rates
-from midstride.agents import QTOpt, configure_jax
-from midstride.cem import ActionSpace
-from midstride.config import GraspConfig
-from midstride.networks import IMAGE_FEATURES, Critic
-from midstride.scripted_data import SETTINGS
+from midstride.learn.agents import QTOpt, configure_jax
+from midstride.learn.cem import ActionSpace
+from midstride.learn.config import GraspConfig
+from midstride.learn.networks import IMAGE_FEATURES, Critic
+from midstride.learn.scripted_data import SETTINGS
 from midstride.tasks.grasp import actions
 
 CONFIG = GraspConfig(image_size=64, knowledge=("vector_to_go",), acting_rounds=2)
@@ -118,7 +118,7 @@ def _updates(agent: QTOpt, batch: dict[str, Any]) -> Any:
 
 def _decisions(agent: QTOpt, seen: dict[str, Any]) -> Any:
     """Decisions with the ordinary network, compiled: it has no NumPy policy."""
-    from midstride import cem
+    from midstride.learn import cem
 
     network = agent._network(agent.state["online"])
 

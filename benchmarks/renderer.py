@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 
 from benchmarks.figures import seconds
-from midstride.grasping import GraspVectorEnv
+from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.model import VIEWPOINT
 
 

@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 
 from benchmarks.figures import Figure, rates
-from midstride.envs import TaskVectorEnv
+from midstride.tasks.env import TaskVectorEnv
 
 THREADS = 2
 NUM_ENVS = 256

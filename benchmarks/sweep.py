@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 
 from benchmarks.figures import Figure, seconds
-from midstride.envs import TaskEnv
-from midstride.parallel import Job, run_jobs
+from midstride.scale.local import Job, run_jobs
 from midstride.sweep.spec import Trial, expand, read_spec
+from midstride.tasks.env import TaskEnv
 from midstride.timing import parse_latency, parse_s
 
 STEPS = 60_000  # of each trial, as in the figure: start-up and evaluations included

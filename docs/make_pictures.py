@@ -9,7 +9,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 import midstride  # noqa: F401  (registers the environments)
 from midstride.cli import main as midstride_command
-from midstride.grasping import GraspVectorEnv
+from midstride.tasks.grasp.env import GraspVectorEnv
 
 IMAGES = Path(__file__).parent / "images"
 OLD, NEW, NEXT, THINK = "#d9822b", "#2b7bba", "#4a9c6d", "#b8bcc4"

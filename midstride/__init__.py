@@ -1,9 +1,9 @@
 """Reinforcement learning for machines that think while they move."""
 
-from midstride.envs import TaskEnv, TaskVectorEnv, register
+from midstride.envs.concurrent import Concurrent, from_dm_control
 from midstride.policies import Policy, load
+from midstride.tasks.env import TaskEnv, TaskVectorEnv, register
 from midstride.timing import Fixed, PerEpisode, PerStep, Sampled, Timing, Trace
-from midstride.wrappers import Concurrent, from_dm_control
 
 __version__ = "0.1.0"
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from midstride.envs import TaskVectorEnv
+from midstride.tasks.env import TaskVectorEnv
 
 TASK_NAMES = ("pointmass", "cartpole", "pendulum")
 ENV_IDS = ("midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0")

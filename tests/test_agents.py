@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from midstride.agents import DQN, DRQN, configure_jax
-from midstride.config import Config
-from midstride.replay import Replay
+from midstride.learn.agents import DQN, DRQN, configure_jax
+from midstride.learn.config import Config
+from midstride.learn.replay import Replay
 from midstride.theory.knowledge import turntable
 from midstride.theory.tabular import ConcurrentMDP, solve_concurrent
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from midstride.cem import ActionSpace, Search
-from midstride.cem import maximise as compiled_by_its_user
+from midstride.learn.cem import ActionSpace, Search
+from midstride.learn.cem import maximise as compiled_by_its_user
 
 GRIPPER = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), GRIPPER)

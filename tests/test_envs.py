@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import midstride
-from midstride.envs import TaskEnv, TaskVectorEnv
+from midstride.tasks.env import TaskEnv, TaskVectorEnv
 from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
 
 CONCURRENT = {

@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from midstride import experiments
-from midstride.config import Config
-from midstride.parallel import Event
-from midstride.runs import Run
+from midstride.disk.runs import Run
+from midstride.learn.config import Config
+from midstride.paper import experiments
+from midstride.scale.local import Event
 from midstride.sweep.spec import parse_spec
 
 TINY = Config(

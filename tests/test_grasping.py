@@ -12,16 +12,16 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from midstride import Fixed, PerEpisode, PerStep
-from midstride.camera import Camera, Look
 from midstride.cli import main
-from midstride.experiments import _grasp_episodes
-from midstride.grasping import GraspVectorEnv, _Measures
-from midstride.loop import MEASURES
+from midstride.envs.loop import MEASURES
+from midstride.paper.experiments import _grasp_episodes
 from midstride.report import grasp_film
+from midstride.sim.camera import Camera, Look
+from midstride.sim.task import Viewpoint
 from midstride.tasks.grasp import actions, kinematics, scripted
+from midstride.tasks.grasp.env import GraspVectorEnv, _Measures
 from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, Decision, World
-from midstride.tasks.task import Viewpoint
 from tests.test_grasp import by_hand
 
 SMALL = {"scenes": 16, "image_size": 16}

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from midstride.config import Config
-from midstride.parallel import KILLED, Job, run_jobs, train_all
+from midstride.disk.runs import Run, read_result
+from midstride.learn.config import Config
+from midstride.learn.train import train
 from midstride.policies import load
-from midstride.runs import Run, read_result
-from midstride.train import train
+from midstride.scale.local import KILLED, Job, run_jobs, train_all
 from tests.helpers import wait_until
 
 TINY = Config(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import midstride
-from midstride.networks import FeedForward, Recurrent, named_arrays
+from midstride.learn.networks import FeedForward, Recurrent, named_arrays
 from midstride.policies import Policy, save_policy
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 import midstride
 from benchmarks import qtopt as benchmark
-from midstride import grasp_studies, table1
-from midstride.agents import QTOpt, configure_jax
-from midstride.agents.qtopt import shifted, tinted
-from midstride.cem import ActionSpace
 from midstride.cli import main
-from midstride.config import GraspConfig, config_from_dict
-from midstride.learner import explored
-from midstride.make import make_envs
-from midstride.replay import Experience
-from midstride.runs import Run, read_config, read_metrics
-from midstride.scripted_data import SETTINGS, collect, scripted_data
-from midstride.table1 import unusual
-from midstride.train import Trainer, train
+from midstride.disk.runs import Run, read_config, read_metrics
+from midstride.learn.agents import QTOpt, configure_jax
+from midstride.learn.cem import ActionSpace
+from midstride.learn.config import GraspConfig, config_from_dict
+from midstride.learn.learner import explored
+from midstride.learn.qtopt import shifted, tinted
+from midstride.learn.replay import Experience
+from midstride.learn.scripted_data import SETTINGS, collect, scripted_data
+from midstride.learn.train import Trainer, train
+from midstride.paper import grasp_studies, table1
+from midstride.paper.table1 import unusual
+from midstride.tasks.make import make_envs
 
 SPACE = ActionSpace(np.full(4, -1.0), np.ones(4), SETTINGS)
 BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}

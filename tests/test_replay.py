@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstride.replay import Priorities, Replay, unpack
+from midstride.learn.replay import Priorities, Replay, unpack
 
 
 def traceable(time: int, num_envs: int, done=(), lstm: bool = False) -> dict:

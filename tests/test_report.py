@@ -8,8 +8,17 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from midstride.measure.comparisons import (
+    area,
+    better,
+    by_arm,
+    compare,
+    estimate,
+    groups,
+    iqm,
+    paired,
+)
 from midstride.report.page import write_report
-from midstride.report.statistics import area, better, by_arm, compare, estimate, groups, iqm, paired
 
 
 def test_iqm_is_scipys_trimmed_mean():

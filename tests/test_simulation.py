@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstride import Fixed, PerEpisode, PerStep, Sampled, Trace
-from midstride.envs import TaskVectorEnv
 from midstride.tasks import Task
+from midstride.tasks.env import TaskVectorEnv
 from tests.helpers import TASK_NAMES
 
 TICK_S = 0.005

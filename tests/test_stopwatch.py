@@ -2,8 +2,8 @@
 
 import pytest
 
-from midstride import stopwatch
-from midstride.stopwatch import Stopwatch
+from midstride.learn import stopwatch
+from midstride.learn.stopwatch import Stopwatch
 
 
 @pytest.fixture

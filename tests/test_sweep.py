@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from midstride.cli import main
-from midstride.parallel import KILLED, Event, do
-from midstride.runs import read_result
+from midstride.disk.runs import read_result
+from midstride.scale.local import KILLED, Event, do
 from midstride.sweep.disk import FAILURE, read_table
-from midstride.sweep.run import RETRIES, local, run_sweep
+from midstride.sweep.engine import RETRIES, local, run_sweep
 from midstride.sweep.spec import expand, parse_spec, read_spec, shipped
 from tests.helpers import wait_until
 
@@ -118,7 +118,7 @@ def test_ranges_have_no_combinations():
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_specifications_make_environments(name):
-    from midstride.make import make_envs
+    from midstride.tasks.make import make_envs
 
     for trial in expand(read_spec(name), 20):
         make_envs(trial.config, 1)
@@ -132,7 +132,7 @@ def done(job):
 
 
 def test_failures_are_recorded_and_killed_trials_tried_again(tmp_path):
-    from midstride.runs import Run
+    from midstride.disk.runs import Run
 
     spec = parse_spec(TINY, "tiny")
     calls = []
@@ -236,7 +236,7 @@ def test_a_killed_sweep_goes_on_and_its_table_is_that_of_an_undisturbed_one(tmp_
 @pytest.mark.slow
 def test_ray_gives_the_same_table_and_survives_a_lost_worker(tmp_path):
     ray = pytest.importorskip("ray")
-    from midstride.distributed import connect, run_on_ray
+    from midstride.scale.ray import connect, run_on_ray
 
     _sweep(tmp_path / "local")
     connect(None, workers=1)

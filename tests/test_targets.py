@@ -3,7 +3,12 @@
 import jax.numpy as jnp
 import pytest
 
-from midstride.targets import best_next, concurrent_target, continuous_target, full_period_target
+from midstride.learn.targets import (
+    best_next,
+    concurrent_target,
+    continuous_target,
+    full_period_target,
+)
 
 TERMINATED = jnp.array([False, True])
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstride.envs import TaskVectorEnv
+from midstride.sim.task import suite_spec
 from midstride.tasks import make_task, pointmass
-from midstride.tasks.task import suite_spec
+from midstride.tasks.env import TaskVectorEnv
 from tests.helpers import TASK_NAMES
 
 suite = pytest.importorskip("dm_control.suite")

@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from midstride.theory.experiment import RANDOM_LATENCIES, cases, delayed_blocking_value, explain
-from midstride.theory.experiment import measure as measure_row
+from midstride.paper.theory import RANDOM_LATENCIES, cases, delayed_blocking_value, explain
+from midstride.paper.theory import measure as measure_row
 from midstride.theory.knowledge import KNOWLEDGE, best_with, blocking_value, turntable
 from midstride.theory.tabular import (
     ConcurrentMDP,
@@ -118,7 +118,7 @@ def test_too_many_policies_is_an_error():
 
 def test_reproduce_theory(tmp_path, capsys, monkeypatch):
     from midstride import cli
-    from midstride.theory import experiment
+    from midstride.paper import theory as experiment
 
     few = [case for case in cases() if case[1] in ("0/3", "3/3") or case[0] == 0]
     monkeypatch.setattr(experiment, "cases", lambda: few)

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 import midstride
-from midstride import files
-from midstride.agents import Agent
-from midstride.config import Config
-from midstride.evaluate import evaluate, interval, share_interval
-from midstride.loop import interact
-from midstride.make import make_envs
+from midstride.disk import files
+from midstride.disk.runs import Run, claimed, read_metrics, read_result
+from midstride.envs.loop import interact
+from midstride.learn.agents import Agent
+from midstride.learn.config import Config
+from midstride.learn.replay import unpack
+from midstride.learn.train import Trainer, held_interrupts, train
+from midstride.measure.evaluate import evaluate, interval, share_interval
 from midstride.policies import Policy
-from midstride.replay import unpack
-from midstride.runs import Run, claimed, read_metrics, read_result
+from midstride.tasks.make import make_envs
 from midstride.timing import Fixed
-from midstride.train import Trainer, held_interrupts, train
 
 TINY = Config(
     task="pointmass", steps=1600, num_envs=4, hidden=(16,), batch_size=16, learning_starts=200,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from midstride.files import write_whole
-from midstride.runs import read_metrics
+from midstride.disk.files import write_whole
+from midstride.disk.runs import read_metrics
 
 _NAMES = {"evaluation": "return"}
 

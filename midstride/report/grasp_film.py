@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from midstride.camera import Camera, Image, Look
-from midstride.grasping import GraspVectorEnv
+from midstride.sim.camera import Camera, Image, Look
 from midstride.tasks.grasp import actions as action_columns
+from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.model import TICK_S, WIDE_VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, World
 

@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from midstride.files import write_whole
-from midstride.report.curves import save_figure
-from midstride.report.statistics import (
+from midstride.disk.files import write_whole
+from midstride.measure.comparisons import (
     Array,
     Comparison,
     Estimate,
@@ -30,6 +29,7 @@ from midstride.report.statistics import (
     iqm,
     paired,
 )
+from midstride.report.curves import save_figure
 from midstride.sweep.disk import SWEEP, read_table
 
 REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")

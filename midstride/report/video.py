@@ -11,11 +11,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from midstride.config import Config
-from midstride.files import write_whole
-from midstride.loop import interact
-from midstride.make import make_envs
+from midstride.disk.files import write_whole
+from midstride.envs.loop import interact
+from midstride.learn.config import Config
 from midstride.policies import Policy
+from midstride.tasks.make import make_envs
 
 Frames = NDArray[np.uint8]  # (time, height, width, 3)
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstride.files import write_whole
-from midstride.parallel import Job
-from midstride.runs import read_result
+from midstride.disk.files import write_whole
+from midstride.disk.runs import read_result
+from midstride.scale.local import Job
 from midstride.sweep.spec import Spec, Trial
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"

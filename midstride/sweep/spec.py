@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from midstride.config import Config
+from midstride.learn.config import Config
 
 _FIELDS = tuple(field.name for field in fields(Config))
 _MOST_TRIES = 1000  # draws in a row that may be excluded

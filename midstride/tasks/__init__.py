@@ -1,7 +1,7 @@
 """The tasks, by name. Each is made by a function of the physics tick."""
 
+from midstride.sim.task import Controlled, Task, Viewpoint
 from midstride.tasks import cartpole, pendulum, pointmass
-from midstride.tasks.task import Controlled, Task, Viewpoint
 from midstride.timing import check_tick_s
 
 TASKS = {"pointmass": pointmass.make, "cartpole": cartpole.make, "pendulum": pendulum.make}

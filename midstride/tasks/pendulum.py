@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from midstride.tasks.task import (
+from midstride.sim.task import (
     Array,
     Controlled,
     Task,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from midstride.tasks.task import Array, Controlled, Task, Viewpoint, gaussian_tolerance
+from midstride.sim.task import Array, Controlled, Task, Viewpoint, gaussian_tolerance
 
 TAU_S = 0.1
 DISPLACEMENT_M = 0.3

@@ -13,8 +13,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.sim.task import Viewpoint
 from midstride.tasks.grasp.objects import MAX_PARTS, Design, Part
-from midstride.tasks.task import Viewpoint
 
 Array = NDArray[np.floating]
 

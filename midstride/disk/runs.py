@@ -1,0 +1,196 @@
+"""A run on disk: configuration, metrics, checkpoints, result. Every file is whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as save_tensors
+
+from midstride.disk.files import machine, versions, write_whole
+from midstride.learn.config import AnyConfig, config_from_dict
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+CONFIG, METRICS, RESULT, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "checkpoint"
+KEPT = 2  # checkpoints: the newest, and one to fall back on
+
+
+@dataclass
+class Run:
+    """A run folder, open for writing."""
+
+    folder: Path
+    config: AnyConfig
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    events: Any = None  # a TensorBoard writer, if asked for
+
+    @staticmethod
+    def check_new(folder: Path) -> None:
+        """An error if the folder holds a run already."""
+        if (folder / CONFIG).exists():
+            raise ValueError(
+                f"{folder} holds a run already: go on with --resume, or give another --name"
+            )
+
+    @classmethod
+    def start(cls, folder: Path, config: AnyConfig) -> Run:
+        """A new run; an error if the folder holds one already."""
+        cls.check_new(folder)
+        record = {
+            "config": config.to_dict(),
+            "hash": config.hash,
+            "versions": versions(),
+            "machine": machine(),
+        }
+        write_whole(folder / CONFIG, json.dumps(record, indent=2) + "\n")
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """A run that was started before."""
+        return cls(folder, read_config(folder), read_metrics(folder))
+
+    def log(self, **values: Any) -> None:
+        """Add a line to the metrics."""
+        self.metrics.append(values)
+        text = "".join(json.dumps(line) + "\n" for line in self.metrics)
+        write_whole(self.folder / METRICS, text)
+        if self.events is not None:
+            for name, value in values.items():
+                if name != "steps" and value is not None:
+                    self.events.add_scalar(name, value, values["steps"])
+            self.events.flush()
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the result; checkpoints, which may be large, have done their work."""
+        record = {"hash": self.config.hash, **result}
+        write_whole(self.folder / RESULT, json.dumps(record, indent=2) + "\n")
+        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+        if self.events is not None:
+            self.events.close()
+
+    def save_checkpoint(
+        self, steps: int, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint, then forget the oldest."""
+        metadata = {"about": json.dumps({"hash": self.config.hash, "steps": steps, **about})}
+        contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+        path = self.folder / CHECKPOINTS / f"{steps:012d}.safetensors"
+        write_whole(path, save_tensors(contiguous, metadata))
+        for old in self._checkpoints()[:-KEPT]:
+            old.unlink()
+
+    def load_checkpoint(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+        """The newest checkpoint that can be read, or None if there is none at all."""
+        errors = []
+        for path in reversed(self._checkpoints()):
+            try:
+                arrays, about = read_checkpoint(path)
+            except ValueError as error:
+                errors.append(str(error))
+                continue
+            if about["hash"] != self.config.hash:
+                raise ValueError(
+                    f"the checkpoint {path} is of another configuration than {self.folder}"
+                )
+            self.metrics = [line for line in self.metrics if line["steps"] <= about["steps"]]
+            return arrays, about
+        if errors:
+            raise ValueError(errors[0])
+        return None
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted((self.folder / CHECKPOINTS).glob("*.safetensors"))
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold a folder for one training: a second one in it would spoil both.
+
+    The claim ends with the process, however it ends. Where folders cannot be locked (some network
+    drives, Windows), nothing is held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = None
+    try:
+        if fcntl is not None:
+            handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(cast(int, handle))
+        raise ValueError(f"another process is training in {folder}: wait until it ends") from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()  # if nothing came of it
+
+
+def event_writer() -> Any:
+    """The class that writes what TensorBoard shows."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "TensorBoard is missing: pip install 'midstride[tensorboard]', or leave out "
+            "--tensorboard"
+        ) from None
+    return SummaryWriter
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Arrays and metadata of a checkpoint file; loading it runs no code."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads(file.metadata()["about"])
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"the checkpoint {path} is damaged: {error}") from None
+
+
+def read_config(folder: Path) -> AnyConfig:
+    """The configuration of a run folder."""
+    return config_from_dict(_read_json(folder / CONFIG, "a run")["config"])
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def read_result(folder: Path) -> dict[str, Any] | None:
+    """The result of a run, or None if it has not finished."""
+    if not (folder / RESULT).exists():
+        return None
+    return _read_json(folder / RESULT, "a finished run")
+
+
+def _read_json(path: Path, what: str) -> dict[str, Any]:
+    if not path.exists():
+        raise ValueError(f"{path.parent} is not the folder of {what}: {path.name} is missing")
+    try:
+        return dict(json.loads(path.read_text()))
+    except (json.JSONDecodeError, OSError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None

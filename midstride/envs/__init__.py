@@ -1,0 +1,1 @@
+"""Gymnasium: what vector environments share, and everybody else's environments."""

@@ -1,0 +1,1 @@
+"""Policies measured: evaluation, and all intervals."""

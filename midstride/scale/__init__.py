@@ -1,0 +1,1 @@
+"""Many trainings at once: processes here, Ray elsewhere."""

@@ -1,0 +1,94 @@
+"""Trainings on a Ray cluster: the same jobs as `parallel`, as Ray tasks.
+
+A task trains in a folder of its own, wherever it runs, and sends the files back; the driver puts
+them where a local worker would have written them. Nothing of the algorithm is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from midstride.disk.files import write_whole
+from midstride.envs.vector import available_cores
+from midstride.scale.local import KILLED, Event, Job, do
+
+LOST_WORKERS = 3  # times that Ray gives a task to another worker when its own is lost
+_CONNECT_S = 5.0
+_LAST = "result.json"  # of a run's files: what is there with it is whole
+
+
+def connect(address: str | None, workers: int | None = None) -> None:
+    """Join the cluster at `address` ("auto": the one of this machine), or start one here."""
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("Ray is missing: pip install 'midstride[ray]'") from None
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if ray.is_initialized():
+        return
+    if address is not None and address != "auto":
+        _reach(address)
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {"num_cpus": workers or available_cores(), "include_dashboard": False}
+    try:
+        ray.init(address=address or "local", **options)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(f"no Ray cluster at {address}: {first}") from None
+
+
+def _reach(address: str) -> None:
+    """Ray waits very long for a cluster that is not there: look first."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"a Ray address is HOST:PORT or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise ValueError(f"no Ray cluster can be reached at {address}: {error}") from None
+
+
+def run_on_ray(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Do all jobs as Ray tasks, one core each; what happens, as it happens."""
+    import ray
+
+    task = ray.remote(num_cpus=1, max_retries=LOST_WORKERS)(_train_there)
+    pending = {task.remote(job): i for i, job in enumerate(jobs)}
+    for i in pending.values():
+        yield Event(i, "started")
+    try:
+        while pending:
+            (ready,), _ = ray.wait(list(pending), num_returns=1)
+            i = pending.pop(ready)
+            try:
+                kind, content, files = ray.get(ready)
+            except ray.exceptions.WorkerCrashedError:
+                kind, content, files = "error", KILLED, {}
+            except ray.exceptions.RayError as error:
+                kind, content, files = "error", str(error).strip().splitlines()[-1], {}
+            for name in sorted(files, key=lambda name: name == _LAST):
+                write_whole(jobs[i].folder / name, files[name])
+            yield Event(i, kind, content)
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+
+
+def _train_there(job: Job) -> tuple[str, Any, dict[str, bytes]]:
+    """A job on a worker: how it ended, and the files of its run."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = replace(job, folder=Path(folder) / "run")
+        try:
+            result = do(here)
+        except (ValueError, OSError, RuntimeError, ArithmeticError, MemoryError) as error:
+            return "error", str(error) or type(error).__name__, {}
+        files = {path.name: path.read_bytes() for path in here.folder.iterdir() if path.is_file()}
+        return "result", result, files

@@ -1,0 +1,277 @@
+"""Pictures by ray casting: no OpenGL, no display.
+
+A ray per pixel finds the nearest geom; its colour is shaded by the angle between the surface and
+the light. Planes are drawn as a checkerboard, misses as sky.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+from numpy.typing import NDArray
+
+from midstride.sim.task import Viewpoint
+
+Image = NDArray[np.uint8]
+
+LIGHT = np.array([0.25, -0.55, 0.8]) / np.linalg.norm([0.25, -0.55, 0.8])
+_AMBIENT = 0.45
+_MOST_BACKGROUNDS = 256
+FAR_M = 5.0  # depth of what is farther, or of nothing
+_SKY_LOW = np.array([0.86, 0.90, 0.95])
+_SKY_HIGH = np.array([0.45, 0.60, 0.80])
+_TEXTURED = np.array([0.28, 0.38, 0.48])  # stands in for a texture: not looked up
+
+
+@dataclass(frozen=True)
+class Look:
+    """How each simulation looks and is looked at; first axis: simulations. None: all the same."""
+
+    colours: NDArray[np.floating] | None = None  # of geoms, (n, geoms, 3 or more)
+    position: NDArray[np.floating] | None = None  # of the camera, (n, 3)
+    target: NDArray[np.floating] | None = None  # what it looks at, (n, 3)
+    light: NDArray[np.floating] | None = None  # unit vectors towards the light, (n, 3)
+
+    def of(self, ids: NDArray[np.integer]) -> Look:
+        """That of simulations `ids`."""
+        return Look(
+            *(
+                None if part is None else part[ids]
+                for part in (self.colours, self.position, self.target, self.light)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Hits:
+    """What rays hit, and how bright it is there; each (images, rays)."""
+
+    distance: NDArray[np.floating]
+    geom: NDArray[np.int32]  # -1: nothing
+    brightness: NDArray[np.float32]
+
+    def before(self, behind: _Hits) -> _Hits:
+        """These hits where they are nearer than others, and the others elsewhere."""
+        hidden = (behind.geom >= 0) & (behind.distance < self.distance)
+        hidden |= self.geom < 0
+        return _Hits(
+            np.where(hidden, behind.distance, self.distance),
+            np.where(hidden, behind.geom, self.geom),
+            np.where(hidden, behind.brightness, self.brightness),
+        )
+
+    @classmethod
+    def stack(cls, hits: list[_Hits]) -> _Hits:
+        return cls(
+            np.concatenate([one.distance for one in hits]),
+            np.concatenate([one.geom for one in hits]),
+            np.concatenate([one.brightness for one in hits]),
+        )
+
+
+def _lit(
+    model: mujoco.MjModel,
+    found: tuple[NDArray[Any], ...],
+    light: NDArray[np.floating],
+    position: NDArray[np.floating],
+    directions: NDArray[np.floating],
+) -> _Hits:
+    """What rays found (distance, geom, normal), with the light on it.
+
+    Planes are a checkerboard.
+    """
+    distance, geom, normal = found
+    if light.ndim == 1:
+        facing = (normal.reshape(-1, 3) @ light).reshape(geom.shape)
+    else:
+        facing = np.einsum("nrk,nk->nr", normal, light)
+    brightness = (_AMBIENT + (1 - _AMBIENT) * np.abs(facing)).astype(np.float32)
+    plane = np.append(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE, False)  # the last: a miss
+    image, ray = np.nonzero(plane[geom])
+    if len(image):
+        origin, along = (np.broadcast_to(x, (*geom.shape, 3)) for x in (position, directions))
+        points = origin[image, ray, :2] + along[image, ray, :2] * distance[image, ray, None]
+        dark = np.floor(2 * points).sum(axis=1) % 2 == 1
+        brightness[image[dark], ray[dark]] *= 0.8
+    return _Hits(distance, geom, brightness)
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A pinhole camera; images are (height, width, 3) uint8."""
+
+    viewpoint: Viewpoint
+    width: int = 320
+    height: int = 240
+    samples: int = 2  # rays per pixel and axis, averaged
+    groups: tuple[int, ...] | None = None  # of geoms that are seen, or all
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.height < 1:
+            raise ValueError(f"an image needs pixels, got {self.width} x {self.height}")
+
+    @property
+    def _half_height(self) -> float:
+        return float(np.tan(np.deg2rad(self.viewpoint.fov_deg) / 2))
+
+    @cached_property
+    def _axes(self) -> NDArray[np.floating]:
+        return _axes(np.array(self.viewpoint.position), np.array(self.viewpoint.target))
+
+    @cached_property
+    def _rays(self) -> NDArray[np.floating]:
+        """Unit vectors in the camera's own frame, (height * width * samples, 3)."""
+        h, w = self.height * self.samples, self.width * self.samples
+        y = self._half_height * (1 - (2 * np.arange(h) + 1) / h)
+        x = self._half_height * (self.width / self.height) * ((2 * np.arange(w) + 1) / w - 1)
+        xs, ys = np.meshgrid(x, y)
+        rays = np.stack([xs, ys, np.ones_like(xs)], axis=-1).reshape(-1, 3)
+        return np.asarray(rays / np.linalg.norm(rays, axis=1, keepdims=True))
+
+    @cached_property
+    def _directions(self) -> NDArray[np.floating]:
+        return self._rays @ self._axes
+
+    @cached_property
+    def _geom_groups(self) -> NDArray[np.uint8] | None:
+        if self.groups is None:
+            return None
+        return np.isin(np.arange(mujoco.mjNGROUP), self.groups).astype(np.uint8)
+
+    def of_batch(
+        self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
+    ) -> Image:
+        """Images of simulations `ids` of a batch, or of all, (simulations, height, width, 3)."""
+        return self._of_batch(batch, ids, look)[0]
+
+    def with_depth(
+        self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
+    ) -> tuple[Image, NDArray[np.float32]]:
+        """Images, and how far along the camera's axis everything is, in metres, up to `FAR_M`.
+
+        look: of the same simulations as `ids`
+        """
+        image, hits = self._of_batch(batch, ids, look)
+        depth = np.minimum(hits.distance * self._rays[:, 2], FAR_M)
+        depth = np.where(hits.geom < 0, FAR_M, depth).astype(np.float32)
+        return image, self._averaged(depth[..., None])[..., 0]
+
+    def _of_batch(
+        self, batch: Batch, ids: NDArray[np.integer] | None, look: Look | None
+    ) -> tuple[Image, _Hits]:
+        look = look or Look()
+        light = LIGHT if look.light is None else look.light
+        moves = look.position is not None and look.target is not None
+        position, directions = np.array(self.viewpoint.position, float), self._directions
+        if look.position is not None and look.target is not None:
+            position = look.position[:, None]
+            directions = self._rays @ _axes(look.position, look.target)
+        found = batch.ray(
+            position, directions, self._geom_groups, flg_static=moves, ids=ids, normal=True
+        )
+        hits = _lit(batch.model, found, light, position, directions)
+        if not moves:  # then all that stands still was seen before
+            hits = hits.before(self._background(batch.model, light))
+        colours = _geom_colours(batch.model)[None] if look.colours is None else look.colours
+        return self._coloured(hits, colours, directions), hits
+
+    def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
+        """The image of one simulation, whose kinematics are current."""
+        rays = len(self._directions)
+        geom, distance = np.zeros(rays, np.int32), np.zeros(rays)
+        normal = np.zeros((rays, 3))
+        position = np.array(self.viewpoint.position, float)
+        mujoco.mj_multiRay(
+            model, data, position, self._directions.ravel(), self._geom_groups, 1, -1, geom,
+            distance, normal.ravel(), rays, mujoco.mjMAXVAL,
+        )  # fmt: skip
+        found = (distance[None], geom[None], normal[None])
+        hits = _lit(model, found, LIGHT, position, self._directions)
+        return self._coloured(hits, _geom_colours(model)[None], self._directions)[0]
+
+    def _background(self, model: mujoco.MjModel, light: NDArray[np.floating]) -> _Hits:
+        """What rays hit if there were only things that cannot move, (1 or images, rays)."""
+        if light.ndim > 1:
+            return _Hits.stack([self._background(model, one) for one in light])
+        key = (id(model), light.tobytes())
+        if key not in self._backgrounds:
+            bare = copy.copy(model)
+            bare.geom_rgba[model.body_weldid[model.geom_bodyid] != 0, 3] = 0
+            bare.geom_matid[:] = -1  # a material would bring its own colour
+            position = np.array(self.viewpoint.position, float)
+            found = Batch(bare, 1, 1, persistent=True).ray(
+                position, self._directions, self._geom_groups, normal=True
+            )
+            hits = _lit(bare, found, light, position, self._directions)
+            if len(self._backgrounds) >= _MOST_BACKGROUNDS:
+                self._backgrounds.clear()
+            self._backgrounds[key] = (model, hits)
+        return self._backgrounds[key][1]
+
+    @cached_property
+    def _backgrounds(self) -> dict[tuple[int, bytes], tuple[mujoco.MjModel, _Hits]]:
+        return {}  # with the model, so that its id stays its own
+
+    def project(self, point: NDArray[np.floating]) -> tuple[float, float]:
+        """Column and row of a world point in the image, in pixels."""
+        x, y, depth = self._axes @ np.subtract(point, self.viewpoint.position)
+        scale = self.height / (2 * self._half_height * depth)
+        return self.width / 2 + x * scale, self.height / 2 - y * scale
+
+    def _coloured(
+        self, hits: _Hits, colours: NDArray[np.floating], directions: NDArray[np.floating]
+    ) -> Image:
+        geom = hits.geom
+        table = np.clip(colours[..., :3], 0, 1, dtype=np.float32)
+        offset = (np.arange(len(geom)) * table.shape[1])[:, None] if len(table) > 1 else 0
+        rgb = np.take(table.reshape(-1, 3), geom + offset, axis=0)
+        rgb *= (255 * hits.brightness)[..., None]
+        image, ray = np.nonzero(geom < 0)
+        if len(image):
+            height = np.broadcast_to(directions, (*geom.shape, 3))[image, ray, 2:]
+            rgb[image, ray] = 255 * (_SKY_LOW + (_SKY_HIGH - _SKY_LOW) * np.clip(height, 0, 1))
+        return self._averaged(rgb).astype(np.uint8)
+
+    def _averaged(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values of rays (images, rays, channels) as means over pixels (images, h, w, channels)."""
+        k, channels = self.samples, values.shape[-1]
+        fine = values.reshape(len(values), self.height, k, self.width, k, channels)
+        if k == 1:
+            return fine[:, :, 0, :, 0]
+        mean = sum(fine[:, :, i, :, j] for i in range(k) for j in range(k)) / k**2
+        return np.asarray(mean, np.float32)
+
+
+def _axes(position: NDArray[np.floating], target: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Right, up and forward of a camera, as rows: (..., 3, 3)."""
+    forward = target - position
+    forward = forward / np.linalg.norm(forward, axis=-1, keepdims=True)
+    right = np.cross(forward, [0, 0, 1])
+    right /= np.linalg.norm(right, axis=-1, keepdims=True)
+    return np.stack([right, np.cross(right, forward), forward], axis=-2)
+
+
+def _geom_colours(model: mujoco.MjModel) -> NDArray[np.floating]:
+    """The colour of each geom: its material's, if it has one; (ngeom, 3)."""
+    rgb = model.geom_rgba[:, :3].astype(np.float32)
+    with_material = np.flatnonzero(model.geom_matid >= 0)
+    material = model.geom_matid[with_material]
+    textured = (model.mat_texid[material] >= 0).any(axis=1)
+    rgb[with_material] = model.mat_rgba[material, :3] * np.where(textured[:, None], _TEXTURED, 1)
+    return rgb
+
+
+def draw_disc(
+    image: Image, column: float, row: float, radius: float, rgb: tuple[int, int, int]
+) -> None:
+    """Draw a filled disc with a dark rim into an image, in place."""
+    ys, xs = np.mgrid[: image.shape[0], : image.shape[1]]
+    r = np.hypot(xs - column, ys - row)
+    image[r <= radius] = (30, 30, 30)
+    image[r <= 0.7 * radius] = rgb
