@@ -1,0 +1,198 @@
+"""Decisions in flight: the one clock. Everything in midstride that moves, moves by this rule.
+
+A decision enters the flight at its capture and arrives `latency` ticks later, or never if it is
+lost. Until then it is *pending*. When it arrives it pre-empts what is *in force*, finished or not,
+unless a decision made on a newer observation came into force before it: the newest observation
+wins, and the older decision is *stale*. What is in force stays so until something pre-empts it.
+
+A decision is one action or a chunk of them: element k is meant for the time from `starts[k]` ticks
+after the capture on. A chunk that arrives late begins with the element that is due by then; the
+last element stays in force.
+
+Two kinds of thinker differ only in when the next observation is taken (`capture_interval`). A
+`Plant` is what moves: it knows nothing of latency, only how to go on and how to switch. All arrays
+have the environments as their first axis; times are physics ticks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ticks = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Thinker = Literal["pipelined", "serial"]
+
+NEVER = np.iinfo(np.int64).max // 4  # a tick that does not come
+
+
+class Plant(Protocol):
+    """What moves while the policy thinks: physics, a wrapped environment, a robot."""
+
+    def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
+        """Go on by `ticks`, or by less, in the environments `running`; how far it went.
+
+        ahead: ticks to the next switch or capture of each environment
+        """
+        ...
+
+    def switch(self, which: Mask, actions: NDArray[Any]) -> None:
+        """Let `actions[which]` pre-empt what the actuators follow; no time passes."""
+        ...
+
+    def at_rest(self) -> Mask:
+        """Whose motion is completed: asked only where a period lasts until then."""
+        ...
+
+
+class Flight:
+    """The decisions in flight of n environments, and the walk from one capture to the next."""
+
+    def __init__(
+        self, n: int, action_shape: tuple[int, ...], most_pending: int = 1, chunk: int = 1
+    ) -> None:
+        """most_pending: decisions that can be under way at once; chunk: actions of a decision."""
+        self.n = n
+        self.now = np.zeros(n, np.int64)  # since the start of the episode
+        self.captures = np.zeros(n, np.int64)  # decisions made in the episode
+        self.in_force = np.full(n, -1)  # number of the decision that the actuators follow; -1: none
+        self.action = np.zeros((n, *action_shape))  # that they follow; 0 if none
+        self.stale = np.zeros(n, np.int64)  # decisions of the episode that never came into force
+        # The decision in force, and those that are pending: number (-1: no decision), arrival,
+        # when each action is meant to start, actions.
+        self._force_starts = np.full((n, chunk), NEVER)
+        self._force_actions = np.zeros((n, chunk, *action_shape))
+        self._number = np.full((n, most_pending), -1)
+        self._arrival = np.full((n, most_pending), NEVER)
+        self._starts = np.full((n, most_pending, chunk), NEVER)
+        self._actions = np.zeros((n, most_pending, chunk, *action_shape))
+
+    def reset(self, ids: NDArray[np.integer]) -> None:
+        """Nothing is in flight in environments `ids`: their actuators hold."""
+        for zero in (self.now, self.captures, self.action, self.stale):
+            zero[ids] = 0
+        for none in (self.in_force, self._number):
+            none[ids] = -1
+        for never in (self._force_starts, self._arrival, self._starts):
+            never[ids] = NEVER
+        self._actions[ids] = 0
+
+    @property
+    def newest_in_force(self) -> Mask:
+        """Where the decision made at the last capture is the one in force."""
+        return self.in_force == self.captures - 1
+
+    def pending(self) -> tuple[Mask, NDArray[Any]]:
+        """Decisions that may still come into force, oldest first: which are there, first actions."""
+        order = np.argsort(np.where(self._number < 0, NEVER, self._number), axis=1, kind="stable")
+        there = np.take_along_axis(self._number, order, axis=1) >= 0
+        actions = self._actions[np.arange(self.n)[:, None], order, 0]
+        actions[~there] = 0
+        return there, actions
+
+    def capture(
+        self,
+        actions: NDArray[Any],
+        latency: Ticks,
+        active: Mask | None = None,
+        lost: Mask | None = None,
+        starts: Ticks | None = None,
+    ) -> None:
+        """An observation is taken now in `active`; the decision on it enters the flight.
+
+        actions: (n, *shape), or chunks (n, chunk, *shape) with `starts` (n, chunk), in ticks after
+            the capture, the first of them 0, NEVER for elements that a shorter chunk lacks
+        """
+        ids = np.arange(self.n) if active is None else np.flatnonzero(active)
+        # With room for all that can be under way, only one that was lost can be in the way.
+        number = self._number[ids]
+        slot = np.where(number < 0, -1, number).argmin(axis=1)
+        self.stale[ids] += number[np.arange(len(ids)), slot] >= 0
+        arrival = self.now + latency
+        if lost is not None:
+            arrival = np.where(lost, NEVER, arrival)
+        self._number[ids, slot] = self.captures[ids]
+        self._arrival[ids, slot] = arrival[ids]
+        if starts is None:
+            self._starts[ids, slot] = NEVER
+            self._starts[ids, slot, 0] = self.now[ids]
+            self._actions[ids, slot, 0] = actions[ids]
+        else:
+            meant = np.where(starts[ids] >= NEVER, NEVER, self.now[ids, None] + starts[ids])
+            self._starts[ids, slot] = meant
+            self._actions[ids, slot] = actions[ids]
+        self.captures[ids] += 1
+
+    def period(self, plant: Plant, ticks: Ticks | None, running: Mask | None = None) -> Ticks:
+        """From this capture to the next, `ticks` later; how long it was, in each environment.
+
+        Without ticks each period lasts until the plant is at rest, after its switch.
+        """
+        began = self.now.copy()
+        end = np.full(self.n, NEVER) if ticks is None else began + ticks
+        if running is not None:
+            end = np.where(running, end, began)
+        while True:
+            switching = self._arrive()
+            if switching.any():
+                plant.switch(switching, self.action)
+            if ticks is None:
+                resting = (end > self.now) & self.newest_in_force & plant.at_rest()
+                end[resting] = self.now[resting]
+            under_way = end > self.now
+            if not under_way.any():
+                return self.now - began
+            ahead = np.minimum(self._next_event(), end) - self.now
+            passed = plant.advance(under_way, int(ahead[under_way].min()), ahead)
+            self.now[under_way] += passed
+
+    def _arrive(self) -> Mask:
+        """Let what has arrived come into force, and chunks go on; who has a new action to follow."""
+        arrived = self._arrival <= self.now[:, None]
+        changed = np.zeros(self.n, bool)
+        if arrived.any():
+            ids = np.flatnonzero(arrived.any(axis=1))
+            slot = np.where(arrived[ids], self._number[ids], -1).argmax(axis=1)
+            newest = self._number[ids, slot]
+            self.in_force[ids] = newest
+            self._force_starts[ids] = self._starts[ids, slot]
+            self._force_actions[ids] = self._actions[ids, slot]
+            # Older ones would be stale whenever they came.
+            gone = (self._number[ids] >= 0) & (self._number[ids] <= newest[:, None])
+            self.stale[ids] += gone.sum(axis=1) - 1
+            self._number[ids] = np.where(gone, -1, self._number[ids])
+            self._arrival[ids] = np.where(gone, NEVER, self._arrival[ids])
+            changed[ids] = True
+        if self._force_starts.shape[1] > 1:
+            changed |= (self._force_starts[:, 1:] == self.now[:, None]).any(axis=1)
+        if changed.any():
+            ids = np.flatnonzero(changed)
+            due = (self._force_starts[ids] <= self.now[ids, None]).sum(axis=1) - 1
+            self.action[ids] = self._force_actions[ids, due]
+        return changed
+
+    def _next_event(self) -> Ticks:
+        """When the next decision arrives, or the next element of a chunk is due."""
+        arrival: Ticks = self._arrival.min(axis=1)
+        if self._force_starts.shape[1] == 1:
+            return arrival
+        following = np.where(self._force_starts > self.now[:, None], self._force_starts, NEVER)
+        return np.minimum(arrival, following.min(axis=1))
+
+
+def capture_interval(
+    latency: Ticks, period: Ticks | int, thinker: Thinker = "pipelined"
+) -> NDArray[np.int64]:
+    """Ticks from a capture to the next.
+
+    pipelined: every period, whether or not the last thought is finished
+    serial: one thought at a time: at the first multiple of the period at which it is finished
+    """
+    if thinker not in get_args(Thinker):
+        raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
+    period = np.broadcast_to(np.asarray(period, np.int64), np.shape(latency))
+    if thinker == "pipelined":
+        return period.copy()
+    return period * np.maximum(1, -(-np.asarray(latency) // np.maximum(period, 1)))

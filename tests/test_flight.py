@@ -1,0 +1,182 @@
+"""The one clock against a tick-by-tick reference with a plain list of decisions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from midstride.flight import NEVER, Flight, capture_interval
+
+
+class Tape:
+    """A plant that writes down which action each environment follows at every tick."""
+
+    def __init__(self, n, most=None):
+        self.following = [None] * n
+        self.ticks = [[] for _ in range(n)]
+        self.most = most  # goes on by no more at once
+
+    def advance(self, running, ticks, ahead):
+        assert ticks > 0
+        assert (ahead[running] >= ticks).all()
+        ticks = min(ticks, self.most or ticks)
+        for i in np.flatnonzero(running):
+            self.ticks[i] += [self.following[i]] * ticks
+        return ticks
+
+    def switch(self, which, actions):
+        for i in np.flatnonzero(which):
+            self.following[i] = float(actions[i, 0])
+
+    def at_rest(self):
+        raise AssertionError("asked of a period that has an end")
+
+
+def reference(captures, end):
+    """What is followed at every tick before `end`, by the words of the rule.
+
+    captures: (tick, latency or None if lost, [(start, action), ...]) in order
+    """
+    flight, in_force, number, tape = [], None, -1, []
+    for tick in range(end + 1):
+        flight += [
+            (k, at + latency, at, chunk)
+            for k, (at, latency, chunk) in enumerate(captures)
+            if at == tick and latency is not None
+        ]
+        for k, arrival, at, chunk in sorted(flight):
+            if arrival == tick and k > number:
+                number, in_force = k, (at, chunk)
+        if tick < end:
+            action = None
+            if in_force is not None:
+                at, chunk = in_force
+                action = [a for start, a in chunk if at + start <= tick][-1]
+            tape.append(action)
+    return tape, number
+
+
+steps_of_one = st.lists(
+    st.tuples(
+        st.integers(0, 17),  # latency
+        st.integers(1, 7),  # period
+        st.booleans(),  # lost
+        st.lists(st.integers(1, 6), max_size=2),  # how long the first elements of the chunk are
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    episodes=st.lists(steps_of_one, min_size=1, max_size=4),
+    serial=st.booleans(),
+    most=st.sampled_from([None, 1, 3]),
+)
+def test_every_tick_follows_what_the_rule_says(episodes, serial, most):
+    n, length = len(episodes), min(map(len, episodes))
+    flight = Flight(n, (1,), most_pending=30, chunk=3)
+    tape = Tape(n, most)
+    told = [[] for _ in range(n)]
+    clock = np.zeros(n, int)
+    for k in range(length):
+        latency = np.array([e[k][0] for e in episodes])
+        period = np.array([e[k][1] for e in episodes])
+        lost = np.array([e[k][2] for e in episodes])
+        ticks = capture_interval(latency, period, "serial" if serial else "pipelined")
+        starts, actions = np.full((n, 3), NEVER), np.zeros((n, 3, 1))
+        for i, episode in enumerate(episodes):
+            begin = np.cumsum([0, *episode[k][3]])
+            starts[i, : len(begin)] = begin
+            actions[i, : len(begin), 0] = 100 * k + np.arange(len(begin)) + 1
+            chunk = list(zip(begin.tolist(), actions[i, :, 0].tolist(), strict=False))
+            told[i].append((int(clock[i]), None if lost[i] else int(latency[i]), chunk))
+        flight.capture(actions, latency, lost=lost, starts=starts)
+        assert (flight.period(tape, ticks) == ticks).all()
+        clock += ticks
+    for i in range(n):
+        followed, number = reference(told[i], int(clock[i]))
+        assert tape.ticks[i] == followed
+        assert flight.in_force[i] == number
+        there, _ = flight.pending()
+        assert flight.stale[i] + there[i].sum() + (number >= 0) <= length
+
+
+@settings(max_examples=100, deadline=None)
+@given(latency=st.integers(0, 9), period=st.integers(1, 4), steps=st.integers(1, 8))
+def test_what_is_pending_is_what_has_not_arrived(latency, period, steps):
+    flight = Flight(1, (1,), most_pending=10)
+    tape = Tape(1)
+    for k in range(steps):
+        flight.capture(np.array([[k + 1.0]]), np.array([latency]))
+        flight.period(tape, np.array([period]))
+        there, actions = flight.pending()
+        waiting = [j + 1.0 for j in range(k + 1) if j * period + latency > (k + 1) * period]
+        assert actions[0, there[0], 0].tolist() == waiting
+        assert (actions[0, ~there[0]] == 0).all()
+
+
+def test_two_that_arrive_at_once_are_one_switch_to_the_newer():
+    flight, tape = Flight(1, (1,), most_pending=3), Tape(1)
+    flight.capture(np.array([[1.0]]), np.array([4]))
+    flight.period(tape, np.array([2]))
+    flight.capture(np.array([[2.0]]), np.array([2]))
+    flight.period(tape, np.array([4]))
+    assert tape.ticks[0] == [None] * 4 + [2.0] * 2
+    assert flight.stale[0] == 1
+
+
+def test_a_decision_overtaken_by_a_newer_one_is_stale():
+    flight, tape = Flight(1, (1,), most_pending=3), Tape(1)
+    flight.capture(np.array([[1.0]]), np.array([5]))
+    flight.period(tape, np.array([2]))
+    flight.capture(np.array([[2.0]]), np.array([1]))
+    flight.period(tape, np.array([6]))
+    assert tape.ticks[0] == [None] * 3 + [2.0] * 5
+    assert flight.stale[0] == 1
+
+
+def test_only_the_active_decide_and_only_the_running_move():
+    flight, tape = Flight(2, (1,)), Tape(2)
+    active = np.array([True, False])
+    flight.capture(np.array([[1.0], [2.0]]), np.array([1, 1]), active)
+    assert flight.period(tape, np.array([3, 3]), active).tolist() == [3, 0]
+    assert tape.ticks == [[None, 1.0, 1.0], []]
+    assert flight.captures.tolist() == [1, 0]
+
+
+def test_nothing_leaks_into_the_next_episode():
+    flight, tape = Flight(1, (1,), most_pending=2), Tape(1)
+    flight.capture(np.array([[1.0]]), np.array([9]))
+    flight.period(tape, np.array([3]))
+    flight.reset(np.array([0]))
+    assert not flight.pending()[0].any()
+    assert not flight.pending()[1].any()
+    flight.period(tape, np.array([12]))
+    assert set(tape.ticks[0]) == {None}
+    assert flight.in_force[0] == -1
+
+
+def test_without_ticks_a_period_lasts_until_the_plant_rests_after_its_switch():
+    class Resting(Tape):
+        def at_rest(self):
+            return np.array([len(ticks) in (1, 5, 6) for ticks in self.ticks])
+
+    flight, tape = Flight(2, (1,)), Resting(2, most=1)
+    flight.capture(np.array([[1.0], [2.0]]), np.array([2, 0]))
+    assert flight.period(tape, None).tolist() == [5, 1]
+    assert tape.ticks == [[None, None, 1.0, 1.0, 1.0], [2.0]]
+
+
+@pytest.mark.parametrize(
+    ("latency", "period", "thinker", "expected"),
+    [(5, 4, "pipelined", 4), (5, 4, "serial", 8), (4, 4, "serial", 4), (0, 4, "serial", 4)],
+)
+def test_when_the_next_observation_is_taken(latency, period, thinker, expected):
+    assert capture_interval(np.array([latency]), period, thinker).tolist() == [expected]
+
+
+def test_an_unknown_thinker_is_named():
+    with pytest.raises(ValueError, match="pipelined or serial, got 'parallel'"):
+        capture_interval(np.array([1]), 2, "parallel")
