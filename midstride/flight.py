@@ -85,7 +85,7 @@ class Flight:
         return self.in_force == self.captures - 1
 
     def pending(self) -> tuple[Mask, NDArray[Any]]:
-        """Decisions that may still come into force, oldest first: which are there, first actions."""
+        """Decisions that may still come into force, oldest first: which there are, their actions."""
         order = np.argsort(np.where(self._number < 0, NEVER, self._number), axis=1, kind="stable")
         there = np.take_along_axis(self._number, order, axis=1) >= 0
         actions = self._actions[np.arange(self.n)[:, None], order, 0]
@@ -149,7 +149,7 @@ class Flight:
             self.now[under_way] += passed
 
     def _arrive(self) -> Mask:
-        """Let what has arrived come into force, and chunks go on; who has a new action to follow."""
+        """Let what has arrived come into force, and chunks go on; who follows a new action."""
         arrived = self._arrival <= self.now[:, None]
         changed = np.zeros(self.n, bool)
         if arrived.any():

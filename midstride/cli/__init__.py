@@ -308,8 +308,7 @@ def reproduce(
         output: folder for table, plot and configuration (default: results/EXPERIMENT...)
         runs: folder for the trainings
     """
-    from midstride.paper import experiments
-    from midstride.paper import theory
+    from midstride.paper import experiments, theory
 
     if experiment in GRASP_EXPERIMENTS:
         raise ValueError(
