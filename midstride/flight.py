@@ -125,21 +125,22 @@ class Flight:
             self._actions[ids, slot] = actions[ids]
         self.captures[ids] += 1
 
-    def period(self, plant: Plant, ticks: Ticks | None, running: Mask | None = None) -> Ticks:
+    def period(self, plant: Plant, ticks: Ticks, running: Mask | None = None) -> Ticks:
         """From this capture to the next, `ticks` later; how long it was, in each environment.
 
-        Without ticks each period lasts until the plant is at rest, after its switch.
+        Where ticks is NEVER the period lasts until the plant is at rest, after its switch.
         """
         began = self.now.copy()
-        end = np.full(self.n, NEVER) if ticks is None else began + ticks
+        end = began + ticks
         if running is not None:
             end = np.where(running, end, began)
+        until_rest = bool((end >= NEVER).any())
         while True:
             switching = self._arrive()
             if switching.any():
                 plant.switch(switching, self.action)
-            if ticks is None:
-                resting = (end > self.now) & self.newest_in_force & plant.at_rest()
+            if until_rest:
+                resting = (end >= NEVER) & self.newest_in_force & plant.at_rest()
                 end[resting] = self.now[resting]
             under_way = end > self.now
             if not under_way.any():

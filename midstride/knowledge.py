@@ -151,12 +151,16 @@ class Layout:
         vector_to_go: Array | None,
         past: Past,
         dtype: type[np.floating] = np.float32,
+        previous_action: Array | None = None,
     ) -> Array:
-        """Put observations (n, columns) together from what is known at an instant."""
+        """Put observations (n, columns) together from what is known at an instant.
+
+        previous_action: columns of the action in force (default: of the one decided last)
+        """
         n = len(base)
         sources = {
             "base": base,
-            "previous_action": past.actions[:, 0],
+            "previous_action": past.actions[:, 0] if previous_action is None else previous_action,
             "selection_time": selection_time[:, None],
             "vector_to_go": vector_to_go,
             "past_observations": past.observations[:, : self.stack_observations].reshape(n, -1),

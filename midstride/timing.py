@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,7 @@ def _as_times(times_s: Iterable[float]) -> tuple[float, ...]:
     return tuple(check_time_s(time_s, "latency") for time_s in times_s)
 
 
+@runtime_checkable
 class LatencyModel(Protocol):
     """Which latencies occur, and in which order. All are frozen and hold no random state."""
 
@@ -349,6 +350,37 @@ def parse_latency(text: str) -> LatencyModel:
     return PerEpisode(choices_s) if kind == "episode" else PerStep(choices_s)
 
 
+def read_latency(latency: str | float | LatencyModel) -> LatencyModel:
+    """A latency model from text, a number of seconds or a model."""
+    return parse_latency(latency) if isinstance(latency, str) else as_latency(latency)
+
+
+def latency_text(latency: str | float | LatencyModel) -> str:
+    """A latency as a file can hold it; an error for a model that only Python can."""
+    match latency:
+        case str():
+            return latency
+        case Fixed(latency_s, "exact"):
+            return repr(float(latency_s))
+        case PerEpisode(choices_s, None, "exact"):
+            return "episode:" + ",".join(map(repr, choices_s))
+        case PerStep(choices_s, None, "exact"):
+            return "step:" + ",".join(map(repr, choices_s))
+        case int() | float():
+            return repr(latency)
+    raise ValueError(f"this latency cannot be written to a file: {latency!r}")
+
+
+def as_seconds(time: str | float | None) -> float | None:
+    """Seconds from text ('25ms') or a number of them; None stays None."""
+    return parse_s(time) if isinstance(time, str) else time
+
+
+def time_text(time: str | float | None) -> str | None:
+    """A time as a file can hold it."""
+    return time if time is None or isinstance(time, str) else repr(time)
+
+
 # --- Timing --------------------------------------------------------------------------------------
 
 
@@ -440,3 +472,28 @@ class Timing:
             return latency_ticks, latency_ticks + execution_ticks
 
         return following
+
+
+class Schedule:
+    """The latencies and periods of the coming steps of n environments.
+
+    Those of a whole episode are drawn when it begins, from the environment's own generator: no
+    Python loop while stepping, and no environment depends on another.
+    """
+
+    def __init__(self, timing: Timing, n: int, steps: int) -> None:
+        """steps: of the longest episode; what comes after them repeats the last."""
+        self._timing = timing
+        self._latency = np.zeros((n, steps), np.int64)
+        self._period = np.zeros((n, steps), np.int64)
+        self.steps = np.zeros(n, np.int64)  # taken in the episodes under way
+
+    def begin(self, i: int, rng: np.random.Generator) -> None:
+        """An episode begins in environment i."""
+        self._latency[i], self._period[i] = self._timing.episode(rng)(self._latency.shape[1])
+        self.steps[i] = 0
+
+    def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ticks of latency and of period of the next step, (n,) each."""
+        at = np.arange(len(self.steps)), np.minimum(self.steps, self._latency.shape[1] - 1)
+        return self._latency[at], self._period[at]

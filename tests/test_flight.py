@@ -158,14 +158,14 @@ def test_nothing_leaks_into_the_next_episode():
     assert flight.in_force[0] == -1
 
 
-def test_without_ticks_a_period_lasts_until_the_plant_rests_after_its_switch():
+def test_a_period_without_end_lasts_until_the_plant_rests_after_its_switch():
     class Resting(Tape):
         def at_rest(self):
             return np.array([len(ticks) in (1, 5, 6) for ticks in self.ticks])
 
     flight, tape = Flight(2, (1,)), Resting(2, most=1)
     flight.capture(np.array([[1.0], [2.0]]), np.array([2, 0]))
-    assert flight.period(tape, None).tolist() == [5, 1]
+    assert flight.period(tape, np.full(2, NEVER)).tolist() == [5, 1]
     assert tape.ticks == [[None, None, 1.0, 1.0, 1.0], [2.0]]
 
 

@@ -1,10 +1,16 @@
-"""What vector environments share: seeds, resets, autoresets; and one environment out of many."""
+"""What vector environments share: seeds, resets, autoresets; the record of a step; the one loop.
+
+`interact` is the only loop over environments in midstride: training, evaluation and films consume
+it. `Step` is the only record of a step: its names are those that `info` has, that replay keeps and
+that targets take.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, Self
 
 import gymnasium
 import numpy as np
@@ -12,10 +18,196 @@ from gymnasium.utils import EzPickle, seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from midstride.sim.camera import Image
+from midstride.knowledge import Layout
+from midstride.settings import Settings
+from midstride.timing import Timing
 
 Info = dict[str, Any]
+Image = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
+Array = NDArray[np.floating]
+# Observations -> actions, and what is worth keeping of how they were chosen.
+Act = Callable[[Any], tuple[NDArray[Any], dict[str, NDArray[Any]]]]
+
+
+# --- What an environment is made from, and what it tells a learner -------------------------------
+
+
+@dataclass(frozen=True)
+class Environment(Settings):
+    """Settings of environments: everything that is needed to make them again."""
+
+    kind: ClassVar[str] = "setting of the environment"
+    task: str
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> LearnableEnvs:
+        """Vector environments with same-step autoreset.
+
+        observe_switch: whether `info` holds what would be observed at the switch
+        """
+        raise NotImplementedError
+
+    def for_evaluation(self, seed: int) -> Self:
+        """The environment that a policy is judged in, where that differs from training's."""
+        return self
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        """The knowledge about what is in flight that observations have."""
+        return ()
+
+    @property
+    def label(self) -> str:
+        """A short name for what sets this environment apart."""
+        return self.task
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Columns of an action, after its continuous ones, that take one of a few joint settings."""
+
+    settings: NDArray[np.floating]  # (settings, columns)
+    tried: NDArray[np.floating]  # how often exploration tries each
+    ends: int | None = None  # column of the whole action that, when on, silences all others
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What environments can tell a learner beside their spaces; all of it optional."""
+
+    reward_scale: float = 1.0  # makes the largest reward of a period 1
+    # Discount per second -> the lowest and the highest value that a state can have.
+    value_bounds: Callable[[float], tuple[float, float]] | None = None
+    commands: Commands | None = None
+    # What an image ought to tell, (n, numbers), known in simulation; how much each number counts.
+    auxiliary: Callable[[], NDArray[np.float32]] | None = None
+    auxiliary_weights: NDArray[np.float32] | None = None
+    # A policy to learn from at first: generator -> Act.
+    demonstrator: Callable[[np.random.Generator], Act] | None = None
+    measure: str | None = None  # name of the share of episodes that succeed, if that is measured
+    longest_episode: int | None = None  # in steps
+
+
+class LearnableEnvs(Protocol):
+    """Vector environments, and what training needs to know of them."""
+
+    num_envs: int
+    layout: Layout
+    timing: Timing
+    hints: Hints
+    camera_s: float  # spent on pictures so far
+    single_observation_space: Any
+    single_action_space: Any
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]: ...
+    def step(self, actions: Any, /) -> tuple[Any, Any, Any, Any, Info]: ...
+    def render(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+# --- The record of a step, and the loop ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened from one capture to the next; first axis: environments.
+
+    An observation is an array (n, columns), or a dictionary of `image` and `state`. Where episodes
+    ended, `observation_next` is their last one and `measures` is what the environment took of them.
+    """
+
+    observation_capture: Any
+    action: NDArray[Any]
+    reward_before_switch: Array
+    reward_after_switch: Array
+    observation_switch: Any  # None unless the environments observe it
+    observation_next: Any
+    latency_s: Array
+    period_s: Array
+    terminated: Mask
+    truncated: Mask
+    notes: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of whoever acted
+    measures: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> Array:
+        return self.reward_before_switch + self.reward_after_switch
+
+    @property
+    def done(self) -> Mask:
+        return self.terminated | self.truncated
+
+
+MEASURES = (
+    "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
+)  # fmt: skip
+
+
+def interact(
+    envs: LearnableEnvs, act: Act, seed: int | None, reset: Callable[[Mask], None]
+) -> Iterator[Step]:
+    """Act in environments with same-step autoreset, forever.
+
+    `reset(which)` is called when episodes in `which` have ended, before the next action there.
+    """
+    observation, _ = envs.reset(seed=seed)
+    while True:
+        action, notes = act(observation)
+        following, _, terminated, truncated, info = envs.step(action)
+        done = terminated | truncated
+        yield Step(
+            observation,
+            action,
+            _of_step(info, "reward_before_switch"),
+            _of_step(info, "reward_after_switch"),
+            _of_step(info, "observation_switch"),
+            _with_rows(following, done, info["final_obs"]) if done.any() else following,
+            _of_step(info, "latency_s"),
+            _of_step(info, "period_s"),
+            terminated,
+            truncated,
+            notes,
+            {name: _of_step(info, name) for name in MEASURES if name in info},
+        )
+        if done.any():
+            reset(done)
+        observation = following
+
+
+def _with_rows(observation: Any, which: Mask, rows: Any) -> Any:
+    """Observations with those of `which` taken from `rows`, one per environment."""
+    if isinstance(observation, dict):
+        return {
+            name: _with_rows(part, which, [row if row is None else row[name] for row in rows])
+            for name, part in observation.items()
+        }
+    found = observation.copy()
+    found[which] = np.stack([rows[i] for i in np.flatnonzero(which)])
+    return found
+
+
+def _of_step(info: Info, name: str) -> Any:
+    """An entry of the step just taken. Where an episode ended, Gymnasium keeps it in final_info."""
+    final = info.get("final_info", {})
+    if name not in info:
+        return np.asarray(final[name]) if name in final else None
+    values = info[name]
+    if isinstance(values, dict):  # of our own environments, which keep all of a step in info
+        return values
+    if name in final:
+        ended = info["_final_info"]
+        values = values.copy()
+        values[ended] = final[name][ended]
+    return np.asarray(values)
+
+
+# --- Many environments, stepped together ---------------------------------------------------------
 
 
 def available_cores() -> int:
@@ -38,15 +230,29 @@ def check_render_mode(render_mode: str | None) -> str | None:
     return render_mode
 
 
+@dataclass
+class Outcome:
+    """What a period came to, one row per environment."""
+
+    reward: Array
+    terminated: Mask
+    info: Info
+    at_end: Info = field(default_factory=dict)  # entries that only ended episodes have
+
+
 class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
     """Environments stepped together, each with its own random generator.
 
-    A subclass says how an episode begins (`_begin`), what is observed (`_capture`), and which
-    episodes are over (`_over`); its step calls `_waiting` before and `_conclude` after the time has
-    passed. A copied or pickled environment starts afresh.
+    A subclass says how an episode begins (`_begin`), what is observed (`_capture`), what happens
+    from one capture to the next (`_live`), and which episodes are over (`_over`). A copied or
+    pickled environment starts afresh.
     """
 
     autoreset_mode: AutoresetMode
+    layout: Layout
+    timing: Timing
+    hints = Hints()
+    camera_s = 0.0
     _rngs: list[np.random.Generator] | None = None
 
     def _begin(self, ids: NDArray[np.integer]) -> None:
@@ -57,6 +263,10 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
         """Observe now; only environments `ids` have changed since the last capture."""
         raise NotImplementedError
 
+    def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
+        """From capture to next capture in the `active` environments; the others stand still."""
+        raise NotImplementedError
+
     def _knowledge(self) -> Info:
         """Entries of `info` that belong to the observation, also at the start of an episode."""
         return {}
@@ -65,6 +275,11 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
     def _over(self) -> Mask:
         """Whose episode has ended and has not begun anew."""
         raise NotImplementedError
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The name of every column of an observation."""
+        return self.layout.columns
 
     def reset(
         self,
@@ -103,40 +318,40 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
         """Draw everything random in environment i from rngs[i] from now on."""
         self._rngs = list(rngs)
 
-    def _waiting(self) -> Mask:
-        """Who stands still through the next step, and observes the start of a new episode."""
+    def step(self, actions: Any) -> tuple[Any, Array, Mask, Mask, Info]:
+        """From capture to next capture: what is in flight, then `actions` from the switch on."""
         if self._rngs is None:
             raise RuntimeError("call reset before the first step")
-        over = self._over.copy()
-        if over.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
+        waiting = self._over.copy()  # they stand still, and observe the start of a new episode
+        if waiting.any() and self.autoreset_mode is not AutoresetMode.NEXT_STEP:
             raise RuntimeError("an episode is over: reset it before the next step")
-        return over
-
-    def _conclude(self, info: Info, at_end: Info, waiting: Mask) -> tuple[Any, Mask]:
-        """The observation after a step, and who has just ended; completes `info` in place.
-
-        at_end: entries that only ended episodes have
-        """
-        info.update(self._knowledge())
+        outcome = self._live(np.asarray(actions), ~waiting)
         ended = self._over & ~waiting
+        info = outcome.info | self._knowledge()
         if waiting.any():
             self._begin(np.flatnonzero(waiting))
             info.update(self._knowledge())
         info.update(_masks(info, ~waiting))
         if ended.any():
-            info.update(at_end)
-            info.update(_masks(at_end, ended))
+            info.update(outcome.at_end)
+            info.update(_masks(outcome.at_end, ended))
         observation = self._capture()
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
-            final_info = {name: entry for name, entry in info.items() if not name.startswith("_")}
-            final_info.update(_masks(final_info, ended))
-            info["final_obs"], info["final_info"] = _rows(observation), final_info
-            info.update(_masks({"final_obs": None, "final_info": None}, ended))
-            ids = np.flatnonzero(ended)
-            self._begin(ids)
-            observation = self._capture(ids)
-            info.update(self._knowledge())  # final_info keeps that of the last observation
-        return observation, ended
+            observation = self._restarted(observation, info, ended)
+        terminated = outcome.terminated & ended
+        return observation, outcome.reward, terminated, ended & ~terminated, info
+
+    def _restarted(self, observation: Any, info: Info, ended: Mask) -> Any:
+        """Begin anew where an episode has ended; its last observation and entries go to `info`."""
+        final_info = {name: entry for name, entry in info.items() if not name.startswith("_")}
+        final_info.update(_masks(final_info, ended))
+        info["final_obs"], info["final_info"] = _rows(observation), final_info
+        info.update(_masks({"final_obs": None, "final_info": None}, ended))
+        ids = np.flatnonzero(ended)
+        self._begin(ids)
+        observation = self._capture(ids)
+        info.update(self._knowledge())  # final_info keeps that of the last observation
+        return observation
 
 
 class OneEnv(gymnasium.Env[Any, Any], EzPickle):
@@ -148,6 +363,7 @@ class OneEnv(gymnasium.Env[Any, Any], EzPickle):
         self.vector = vector
         self.render_mode = vector.render_mode
         self.metadata = vector.metadata
+        self.columns = vector.columns  # the name of every column of the observation
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
 

@@ -1,295 +1,410 @@
-"""The Gymnasium face of the tasks: a native vector environment, and a single one over it."""
+"""Many concurrent environments of one task: physics on `mujoco.batch`, and its Gymnasium face.
+
+The plant steps all environments that are under way with one C++ call from each event of the clock
+to the next. With one latency for all that is one call before the switch and one after it; with
+several latencies in the batch, one more call for each further instant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-import gymnasium
+import mujoco
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from midstride.envs.vector import (
-    Info,
+    Array,
+    Environment,
+    Hints,
+    Image,
+    Mask,
     ManyEnvs,
     OneEnv,
+    Outcome,
     available_cores,
     check_count,
     check_render_mode,
 )
-from midstride.knowledge import Layout, Past, check_features, one_hot, selection_time
-from midstride.sim.batch import Simulation, Snapshot
-from midstride.sim.camera import Camera, Image, draw_disc
-from midstride.tasks import Task, make_task
-from midstride.timing import LatencyModel, Timing, as_latency
+from midstride.flight import Flight, Ticks
+from midstride.knowledge import (
+    MAX_STACK,
+    Layout,
+    Past,
+    check_features,
+    one_hot,
+    selection_time,
+    vector_to_go,
+)
+from midstride.settings import Range
+from midstride.sim.camera import Camera, draw_disc
+from midstride.sim.task import Task
+from midstride.tasks.cartpole import make as make_cartpole
+from midstride.tasks.pendulum import make as make_pendulum
+from midstride.tasks.pointmass import make as make_pointmass
+from midstride.timing import (
+    LatencyModel,
+    Schedule,
+    Timing,
+    as_seconds,
+    check_tick_s,
+    latency_text,
+    read_latency,
+    time_text,
+    to_ticks,
+)
 
-Actions = int | Literal["continuous"]
-
-_IDS = {
-    "midstride/PointMass-v0": "pointmass",
-    "midstride/CartpoleSwingup-v0": "cartpole",
-    "midstride/PendulumSwingup-v0": "pendulum",
-}
-DISCRETE_ACTIONS = range(3, 9)
+TASKS = {"pointmass": make_pointmass, "cartpole": make_cartpole, "pendulum": make_pendulum}
+DISCRETE_ACTIONS = (3, 8)
 _MARKER_RGB = (235, 70, 60)
 
 
-def register() -> None:
-    """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`."""
-    for env_id, task in _IDS.items():
-        gymnasium.register(
-            id=env_id,
-            entry_point="midstride.tasks.env:TaskEnv",
-            vector_entry_point="midstride.tasks.env:TaskVectorEnv",
-            kwargs={"task": task},
+@dataclass(frozen=True)
+class TaskSettings(Environment):
+    """Of point mass, Cartpole and pendulum."""
+
+    task: str = "cartpole"
+    """pointmass, cartpole or pendulum"""
+    latency: str | float | LatencyModel = "0"
+    """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
+    (drawn at each reset), step:0,5ms,25ms (at each step), trace:latencies.csv (measured)"""
+    execution: str | float | None = None
+    """how long a new action has run at the next observation, 25ms for example; or give the period"""
+    period: str | float | None = None
+    """from one observation to the next (default: 50ms)"""
+    knowledge: tuple[str, ...] = ()
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go"""
+    actions: int | Literal["continuous"] = 5
+    """how many discrete displacements there are, 3 to 8, or continuous"""
+    stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
+    """how many previous observations are observed too, 0 to 4"""
+    stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
+    """how many previous actions are observed too, 0 to 4"""
+    tick: str | float = "5ms"
+    """timestep of the physics; all other times are whole numbers of it"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        if self.task not in TASKS:
+            raise ValueError(f"unknown task {self.task!r}: choose from {', '.join(TASKS)}")
+        low, high = DISCRETE_ACTIONS
+        if self.actions != "continuous" and not low <= self.actions <= high:
+            raise ValueError(
+                f"actions must be from {low} to {high}, or 'continuous', got {self.actions}"
+            )
+        self.timing()  # all times fit, or an error says which do
+
+    def timing(self, task_period_s: float = 0.05) -> Timing:
+        """With neither execution nor period, the task's own period."""
+        execution_s, period_s = as_seconds(self.execution), as_seconds(self.period)
+        if execution_s is None and period_s is None:
+            period_s = task_period_s
+        tick_s = check_tick_s(as_seconds(self.tick))
+        return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {name: time_text(getattr(self, name)) for name in ("execution", "period", "tick")}
+        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> TaskVectorEnv:
+        return TaskVectorEnv(
+            self, num_envs, threads, render_mode=render_mode, observe_switch=observe_switch
         )
-    gymnasium.register(
-        id="midstride/Grasp-v0",
-        entry_point="midstride.tasks.grasp.env:GraspEnv",
-        vector_entry_point="midstride.tasks.grasp.env:GraspVectorEnv",
-    )
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        return self.knowledge
+
+    @property
+    def label(self) -> str:
+        return f"{self.task}-latency_{latency_text(self.latency)}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What can be measured in n environments at an instant."""
+
+    qpos: Array  # (n, nq)
+    qvel: Array  # (n, nv)
+    vector_to_go: Array  # (n, controlled dims)
+
+
+class TaskPlant:
+    """Physics of `n` environments of one task; rewards are summed before and after the switch."""
+
+    def __init__(self, task: Task, flight: Flight, threads: int) -> None:
+        self.task, self._flight = task, flight
+        self.batch = Batch(task.model, flight.n, threads)
+        self.qpos = self.batch.bind("qpos")
+        self.qvel = self.batch.bind("qvel")
+        self.target = self.batch.bind("ctrl")  # of the action in force, (n, controlled dims)
+        self.rewards = np.zeros((2, flight.n))
+        self.at_switch: Snapshot | None = None  # filled in at switches, if it is there
+        self._rows = np.arange(flight.n)
+        self._weight = task.reward_per_s * task.model.opt.timestep
+        self._dims = len(task.controlled.names)
+
+    def begin(self, ids: NDArray[np.integer], rngs: Sequence[np.random.Generator]) -> None:
+        """Start episodes in environments `ids`, each from its generator."""
+        self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        for i in ids:
+            self.qpos[i], self.qvel[i] = self.task.initial(rngs[i])
+        # Nothing is in flight: the actuators hold the place where the episode starts.
+        self.target[ids] = self.qpos[np.ix_(ids, self.task.controlled.qpos)]
+
+    def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
+        ids = None if running.all() else np.flatnonzero(running)
+        record = self.batch.rollout(ticks, record=("qpos", "qvel"), ids=ids)
+        reward = self.task.reward(record["qpos"], record["qvel"]).sum(axis=1) * self._weight
+        rows = self._rows if ids is None else ids
+        self.rewards[self._flight.newest_in_force.astype(np.intp)[rows], rows] += reward
+        return ticks
+
+    def switch(self, which: Mask, actions: NDArray[Any]) -> None:
+        """A new target, relative to where we are now."""
+        controlled = self.task.controlled
+        rows = slice(None) if which.all() else np.flatnonzero(which)
+        position = self.qpos[rows][:, controlled.qpos]
+        target = position + actions[rows, : self._dims] * controlled.scale
+        self.target[rows] = np.clip(target, controlled.low, controlled.high)
+        if self.at_switch is not None:
+            self.record(self.at_switch, rows)
+
+    def at_rest(self) -> Mask:
+        raise NotImplementedError("these tasks have a period")
+
+    def snapshot(self) -> Snapshot:
+        """A measurement of now. Copies: the physics goes on, the snapshot does not."""
+        controlled = self.task.controlled
+        position = self.qpos[:, controlled.qpos]
+        to_go = vector_to_go(self.target, position, controlled.scale, controlled.wraps)
+        return Snapshot(self.qpos.copy(), self.qvel.copy(), to_go)
+
+    def record(self, into: Snapshot, rows: Any) -> None:
+        """Measure some environments now."""
+        now = self.snapshot()
+        into.qpos[rows], into.qvel[rows] = now.qpos[rows], now.qvel[rows]
+        into.vector_to_go[rows] = now.vector_to_go[rows]
+
+    def check(self) -> None:
+        """An error if the physics has become unstable anywhere."""
+        if self.batch.warning.any():
+            unstable = np.flatnonzero(self.batch.warning.any(axis=(1, 2))).tolist()
+            raise RuntimeError(
+                f"the physics of {self.task.name} became unstable in environments {unstable}"
+            )
 
 
 class TaskVectorEnv(ManyEnvs):
     """Many concurrent environments of one task, stepped together.
 
-    task: pointmass, cartpole or pendulum
+    settings: of the environment, or the name of a task, followed by its settings as keywords
     num_envs: how many
-    latency: seconds from an observation to the switch to the action chosen on it, or a latency
-        model (PerEpisode, PerStep, Sampled, Trace); 0, the default, is blocking control
-    execution: seconds that a new action has run when the next observation is taken; or
-    period: seconds from one observation to the next (default: the task's own period)
-    knowledge: any of previous_action, selection_time, vector_to_go
-    actions: how many discrete displacements (3 to 8), or 'continuous' for a Box in [-1, 1]
-    stack_observations, stack_actions: how many previous ones (0 to 4) are observed too
-    tick: physics timestep in seconds; every other time is a whole number of ticks
     threads: for the physics (default: one per available core)
     autoreset_mode: when a finished environment starts anew; with SAME_STEP, the default, the
         last observation of the episode is in info["final_obs"]
+    observe_switch: whether `info` holds observation_switch: what would be observed at the switch,
+        with the new action in flight
 
     `info` holds, one row per environment: reward_before_switch and reward_after_switch (their
-    sum is the reward), latency_s, period_s, and observation_at_switch: what would be observed at
-    the switch, with the new action in flight. A copied or pickled environment starts afresh.
+    sum is the reward), latency_s and period_s. A copied or pickled environment starts afresh.
     """
 
     def __init__(
         self,
-        task: str,
+        task: str | TaskSettings,
         num_envs: int = 1,
-        latency: float | LatencyModel = 0.0,
-        execution: float | None = None,
-        period: float | None = None,
-        knowledge: Iterable[str] = (),
-        actions: Actions = 5,
-        stack_observations: int = 0,
-        stack_actions: int = 0,
-        tick: float = 0.005,
         threads: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
+        observe_switch: bool = False,
+        **settings: Any,
     ) -> None:
-        check_count("num_envs", num_envs)
-        check_count("threads", 1 if threads is None else threads)
-        knowledge = check_features(knowledge)
+        if isinstance(task, str):
+            task = TaskSettings.from_dict({"task": task, **settings})
         EzPickle.__init__(
-            self, task, num_envs, latency, execution, period, knowledge, actions,
-            stack_observations, stack_actions, tick, threads, autoreset_mode, render_mode,
-        )  # fmt: skip
-        self.num_envs = num_envs
+            self, task, num_envs, threads, autoreset_mode, render_mode, observe_switch
+        )
+        self.settings = task
+        self.num_envs = check_count("num_envs", num_envs)
+        threads = min(available_cores(), num_envs) if threads is None else threads
         self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.task = make_task(task, tick)
-        self.timing = make_timing(self.task, latency, execution, period, tick)
-        self._displacements, action_names, action_low = _action_table(self.task, actions)
-        self.layout = Layout(
-            base=self.task.columns,
-            action=action_names,
-            controlled=self.task.controlled.names,
-            features=knowledge,
-            stack_observations=stack_observations,
-            stack_actions=stack_actions,
-        )
-        self.simulation = Simulation(
-            self.task, self.timing, num_envs, threads or min(available_cores(), num_envs)
-        )
+        self.observe_switch = observe_switch
+        self.task = make_task(task.task, as_seconds(task.tick))
+        self.timing = timing = task.timing(self.task.period_s)
+        self._limit_ticks = to_ticks(self.task.time_limit_s, timing.tick_s, "time limit")
+        longest = -(-self._limit_ticks // timing.shortest_period_ticks)
+        self._schedule = Schedule(timing, num_envs, longest)
+        self._make_spaces()
+        # What flies: displacements in units of the action scale, then the action's columns.
+        dims = len(self.task.controlled.names)
+        self.flight = Flight(num_envs, (dims + len(self.layout.action),))
+        self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
-        self._latency_s: NDArray[np.floating] = np.zeros(num_envs)
-
-        low, high = self.layout.bounds(
-            self.task.observation_low,
-            self.task.observation_high,
-            action_low,
-            np.ones(len(action_names)),
+        self._latency_s: Array = np.zeros(num_envs)
+        per_s = self.task.reward_per_s
+        self.hints = Hints(
+            reward_scale=1 / (per_s * timing.longest_period_s),
+            value_bounds=lambda gamma_per_s: (0.0, per_s / -math.log(gamma_per_s)),
+            longest_episode=longest,
         )
-        self.single_observation_space = spaces.Box(
-            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
-        )
-        self.single_action_space = (
-            spaces.Discrete(len(action_names))
-            if self._displacements is not None
-            else spaces.Box(-1, 1, (len(action_names),), np.float32)
-        )
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
         self.metadata = {
             "render_modes": ["rgb_array"],
-            "render_fps": round(1 / (self.timing.shortest_period_ticks * tick)),
+            "render_fps": round(1 / (timing.shortest_period_ticks * timing.tick_s)),
             "autoreset_mode": self.autoreset_mode,
         }
         self._camera = Camera(self.task.viewpoint)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The name of every column of an observation."""
-        return self.layout.columns
-
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], Info]:
-        """From capture to next capture: the action in flight, then `actions` from the switch on."""
-        waiting = self._waiting()
-        displacement, encoded = self._decode(np.asarray(actions))
-        period = self.simulation.step(displacement)
-        self._past.push(self._base, encoded)
-        self._latency_s = period.latency_ticks * self.timing.tick_s
-        info: Info = {
-            "reward_before_switch": period.reward_before_switch,
-            "reward_after_switch": period.reward_after_switch,
-            "latency_s": self._latency_s.copy(),
-            "period_s": period.period_ticks * self.timing.tick_s,
-            "observation_at_switch": self._observe(period.at_switch),
-        }
-        reward = period.reward_before_switch + period.reward_after_switch
-        observation, truncated = self._conclude(info, {}, waiting)
-        return observation, reward, np.zeros(self.num_envs, bool), truncated, info
+    def _make_spaces(self) -> None:
+        task, settings = self.task, self.settings
+        self._displacements: Array | None = None
+        names, low = task.controlled.names, np.full(len(task.controlled.names), -1.0)
+        if settings.actions != "continuous":
+            self._displacements = task.displacements(settings.actions)
+            names = tuple(str(i) for i in range(len(self._displacements)))
+            low = np.zeros(len(names))
+        self.layout = Layout(
+            base=task.columns,
+            action=names,
+            controlled=task.controlled.names,
+            features=settings.knowledge,
+            stack_observations=settings.stack_observations,
+            stack_actions=settings.stack_actions,
+        )
+        bounds = self.layout.bounds(
+            task.observation_low, task.observation_high, low, np.ones(len(names))
+        )
+        self.single_observation_space = spaces.Box(
+            *(bound.astype(np.float32) for bound in bounds), dtype=np.float32
+        )
+        self.single_action_space = (
+            spaces.Box(-1, 1, (len(names),), np.float32)
+            if self._displacements is None
+            else spaces.Discrete(len(names))
+        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def render(self) -> tuple[Image, ...] | None:
-        """A picture of each environment; the red disc marks the target of the action in flight."""
+        """A picture of each environment; the red disc marks the target of the action in force."""
         if self.render_mode is None:
             return None
-        images = self._camera.of_batch(self.simulation.batch, np.arange(self.num_envs))
-        for image, qpos, target in zip(
-            images, self.simulation.qpos, self.simulation.target, strict=True
-        ):
+        images = self._camera.of_batch(self.plant.batch, np.arange(self.num_envs))
+        for image, qpos, target in zip(images, self.plant.qpos, self.plant.target, strict=True):
             column, row = self._camera.project(self.task.marker(qpos, target))
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
         return tuple(images)
 
-    def _decode(self, actions: NDArray[Any]) -> tuple[NDArray[np.floating], NDArray[np.float32]]:
-        """Actions as displacements in units of the action scale, and as columns."""
-        if self._displacements is not None:
-            count = len(self._displacements)
-            if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
-                raise ValueError(f"actions must be {self.num_envs} whole numbers, got {actions!r}")
-            if actions.min() < 0 or actions.max() >= count:
-                raise ValueError(f"actions must be from 0 to {count - 1}, got {actions}")
-            return self._displacements[actions], one_hot(actions, count)
-        dims = len(self.task.controlled.names)
-        if actions.shape != (self.num_envs, dims) or not np.isfinite(actions).all():
-            raise ValueError(f"actions must be {self.num_envs} x {dims} numbers, got {actions!r}")
-        clipped = np.clip(actions, -1.0, 1.0)
-        return clipped.astype(float), clipped.astype(np.float32)
+    def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
+        decision = self._decode(actions)
+        latency, period = self._schedule.coming()
+        period = np.minimum(period, self._limit_ticks - self.flight.now)  # the last may be cut
+        self.plant.rewards = np.zeros_like(self.plant.rewards)
+        self.plant.at_switch = self.plant.snapshot() if self.observe_switch else None
+        self.flight.capture(decision, latency, active)
+        self.flight.period(self.plant, period, active)
+        self._schedule.steps += 1
+        self._past.push(self._base, decision[:, -len(self.layout.action) :])
+        self._latency_s = np.minimum(latency, period) * self.timing.tick_s
+        self.plant.check()
+        info = {
+            "reward_before_switch": self.plant.rewards[0],
+            "reward_after_switch": self.plant.rewards[1],
+            "latency_s": self._latency_s.copy(),
+            "period_s": period * self.timing.tick_s,
+        }
+        if self.plant.at_switch is not None:
+            late = ~self.flight.newest_in_force  # the episode ended first
+            if late.any():
+                self.plant.record(self.plant.at_switch, late)
+            info["observation_switch"] = self._observe(self.plant.at_switch)
+        return Outcome(self.plant.rewards.sum(axis=0), np.zeros(self.num_envs, bool), info)
+
+    def _decode(self, actions: NDArray[Any]) -> Array:
+        """Actions as displacements in units of the action scale, then as columns."""
+        n, dims = self.num_envs, len(self.task.controlled.names)
+        if self._displacements is None:
+            if actions.shape != (n, dims) or not np.isfinite(actions).all():
+                raise ValueError(f"actions must be {n} x {dims} numbers, got {actions!r}")
+            clipped = np.clip(actions, -1.0, 1.0).astype(float)
+            return np.concatenate([clipped, clipped], axis=1)
+        count = len(self._displacements)
+        if actions.shape != (n,) or not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(f"actions must be {n} whole numbers, got {actions!r}")
+        if actions.min() < 0 or actions.max() >= count:
+            raise ValueError(f"actions must be from 0 to {count - 1}, got {actions}")
+        return np.concatenate([self._displacements[actions], one_hot(actions, count)], axis=1)
 
     @property
-    def _over(self) -> NDArray[np.bool_]:
-        return self.simulation.over
+    def _over(self) -> Mask:
+        return self.flight.now >= self._limit_ticks
 
     def _begin(self, ids: NDArray[np.integer]) -> None:
         assert self._rngs is not None
-        self.simulation.reset(ids, self._rngs)
+        self.flight.reset(ids)
+        self.plant.begin(ids, self._rngs)
+        for i in ids:
+            self._schedule.begin(i, self._rngs[i])
         self._latency_s[ids] = 0
-        base = self.task.observe(self.simulation.qpos[ids], self.simulation.qvel[ids])
+        base = self.task.observe(self.plant.qpos[ids], self.plant.qvel[ids])
         self._past.reset(ids, base)
 
     def _capture(self, ids: NDArray[np.integer] | None = None) -> NDArray[np.float32]:
-        """Observe now; what the task itself observes becomes a past observation at the switch."""
-        observation = self._observe(self.simulation.snapshot())
+        observation = self._observe(self.plant.snapshot())
         self._base = observation[:, self.layout.slices["base"]].copy()
         return observation
 
-    def _observe(self, now: Snapshot) -> NDArray[np.float32]:
+    def _observe(self, now: Snapshot) -> Any:
         return self.layout.assemble(
             self.task.observe(now.qpos, now.qvel),
             selection_time(self._latency_s, self.timing.latency_high_s),
             now.vector_to_go,
             self._past,
+            previous_action=self.flight.action[:, -len(self.layout.action) :],
         )
 
 
 class TaskEnv(OneEnv):
     """One concurrent environment: the vector environment of one, unpacked.
 
-    Takes the options of `TaskVectorEnv`; with the same seed it gives the same numbers.
+    Takes the settings of `TaskVectorEnv`; with the same seed it gives the same numbers.
     """
 
     def __init__(
         self,
-        task: str,
-        latency: float | LatencyModel = 0.0,
-        execution: float | None = None,
-        period: float | None = None,
-        knowledge: Iterable[str] = (),
-        actions: Actions = 5,
-        stack_observations: int = 0,
-        stack_actions: int = 0,
-        tick: float = 0.005,
+        task: str | TaskSettings,
         render_mode: str | None = None,
+        observe_switch: bool = False,
+        **settings: Any,
     ) -> None:
-        knowledge = check_features(knowledge)
-        EzPickle.__init__(
-            self, task, latency, execution, period, knowledge, actions, stack_observations,
-            stack_actions, tick, render_mode,
-        )  # fmt: skip
-        vector = TaskVectorEnv(
-            task,
-            num_envs=1,
-            latency=latency,
-            execution=execution,
-            period=period,
-            knowledge=knowledge,
-            actions=actions,
-            stack_observations=stack_observations,
-            stack_actions=stack_actions,
-            tick=tick,
-            threads=1,
-            autoreset_mode=AutoresetMode.DISABLED,
-            render_mode=render_mode,
+        EzPickle.__init__(self, task, render_mode, observe_switch, **settings)
+        self._unpack(
+            TaskVectorEnv(
+                task, 1, 1, AutoresetMode.DISABLED, render_mode, observe_switch, **settings
+            )
         )
-        self._unpack(vector)
-        self.columns = vector.columns  # the name of every column of the observation
 
 
-def make_timing(
-    task: Task,
-    latency: float | LatencyModel,
-    execution: float | None,
-    period: float | None,
-    tick: float,
-) -> Timing:
-    """The timing of a task; with neither execution nor period, at the task's own period."""
-    if execution is None and period is None:
-        period = task.period_s
-    return Timing(as_latency(latency), period_s=period, execution_s=execution, tick_s=tick)
-
-
-def _action_table(
-    task: Task, actions: Actions
-) -> tuple[NDArray[np.floating] | None, tuple[str, ...], NDArray[np.floating]]:
-    """Displacements by discrete action (None: continuous), column names, lowest column values."""
-    if actions == "continuous":
-        names = task.controlled.names
-        return None, names, np.full(len(names), -1.0)
-    if isinstance(actions, bool) or not isinstance(actions, (int, np.integer)):
-        raise ValueError(f"actions must be a whole number or 'continuous', got {actions!r}")
-    if actions not in DISCRETE_ACTIONS:
-        raise ValueError(
-            f"actions must be from {DISCRETE_ACTIONS[0]} to {DISCRETE_ACTIONS[-1]}, or "
-            f"'continuous', got {actions}"
-        )
-    table = task.displacements(int(actions))
-    return table, tuple(str(i) for i in range(len(table))), np.zeros(len(table))
+def make_task(name: str, tick_s: float = 0.005) -> Task:
+    """The task called `name`, stepped by physics ticks of `tick_s` seconds."""
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
+    return TASKS[name](check_tick_s(tick_s))

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.envs.vector import Commands
+
 Array = NDArray[np.floating]
 
 NAMES = ("x", "y", "z", "yaw", "close", "open", "terminate")
@@ -23,6 +25,14 @@ CLOSE, OPEN, TERMINATE = 4, 5, 6
 LOW = np.array([-1.0] * 4 + [0.0] * 3)
 HIGH = np.ones(SIZE)
 _OTHERS = (np.arange(SIZE) != TERMINATE).astype(np.float32)
+
+
+# Of gripper and terminate: nothing, close, open, end the episode; and how often each is tried.
+COMMANDS = Commands(
+    settings=np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1.0]]),
+    tried=np.array([0.4, 0.28, 0.28, 0.04]),
+    ends=TERMINATE,
+)
 
 
 def meant(actions: Any) -> Any:

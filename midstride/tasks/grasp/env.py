@@ -1,12 +1,10 @@
-"""The grasping environments: episodes, rewards, pictures and measures over the grasping world."""
+"""The grasping environments: episodes and rewards over the grasping world."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -15,65 +13,165 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Info, ManyEnvs, Mask, OneEnv, available_cores, check_count
-from midstride.envs.vector import check_render_mode as _check_render_mode
-from midstride.knowledge import Layout, Past, check_features, selection_time
-from midstride.sim.camera import FAR_M, LIGHT, Camera, Image, Look
-from midstride.tasks.grasp import actions as action_columns
-from midstride.tasks.grasp import kinematics
-from midstride.tasks.grasp.model import (
-    FOLLOWED_HEIGHT_M,
-    FOLLOWING_VIEWPOINT,
-    TICK_S,
-    VIEWPOINT,
-    WIDE_VIEWPOINT,
+from midstride.envs.vector import (
+    Array,
+    Environment,
+    Hints,
+    Image,
+    Info,
+    ManyEnvs,
+    Mask,
+    OneEnv,
+    Outcome,
+    available_cores,
+    check_count,
+    check_render_mode,
 )
+from midstride.knowledge import Layout, Past, check_features, selection_time
+from midstride.settings import Range
+from midstride.sim.camera import FAR_M
+from midstride.tasks.grasp import actions as columns
+from midstride.tasks.grasp import sight
+from midstride.tasks.grasp.measures import Measures
+from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
 from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.scenes import Scenes, make_scenes
-from midstride.tasks.grasp.scripted import across
-from midstride.tasks.grasp.world import HIGH, LOW, Decision, World
-from midstride.timing import LatencyModel, Timing, as_latency
-
-Array = NDArray[np.floating]
+from midstride.tasks.grasp.scripted import demonstrator
+from midstride.tasks.grasp.world import World
+from midstride.timing import (
+    LatencyModel,
+    Schedule,
+    Timing,
+    as_seconds,
+    latency_text,
+    read_latency,
+    time_text,
+)
 
 PERIOD_S = 0.3
-MAX_STEPS = 20
 CONTROLLED = ("x", "y", "z", "yaw", "opening")
-_HAND = ("opening", "height")
-_WHERE = ("x", "y", "yaw")  # of the hand, which an image shows
-_OBJECT = ("there", "dx", "dy", "dz", "across_cos", "across_sin", "width")
-_OFFSET_M = 0.1  # unit of dx, dy, dz
-_WIDTH_M = 0.03  # unit of a width
-_MOST_CAMERA_JITTER_M = 0.2  # beyond, it would look from under the table
+VALUES = (-0.25, 1.0)  # a success is worth 1, less what its steps cost
+EVALUATION_SCENES = 512
+ObjectSet = Literal["train", "held_out", "household"]
+
+
+@dataclass(frozen=True)
+class GraspSettings(Environment):
+    """Of grasping."""
+
+    task: Literal["grasp"] = "grasp"
+    """grasp"""
+    mode: Literal["concurrent", "blocking"] = "concurrent"
+    """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
+    blocking: every action runs to completion and rest, and thinking time passes at rest"""
+    latency: str | float | LatencyModel = "100ms"
+    """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
+    (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
+    period: str | float | None = None
+    """concurrent: from one observation to the next (default: 300ms); or give the execution"""
+    execution: str | float | None = None
+    """concurrent: how long a new action has run at the next observation"""
+    knowledge: tuple[str, ...] = ()
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go"""
+    observation: Literal["image", "state"] = "image"
+    """image: a picture, gripper opening and height; state: the places of all objects, nearest
+    first"""
+    image_size: Annotated[int, Range(1)] = 64
+    """width and height of the picture in pixels"""
+    camera: Literal["fixed", "following"] = "fixed"
+    """fixed, or following: in the same place, turned to what is under the hand, and closer"""
+    depth: bool = False
+    """observe a depth image too"""
+    camera_jitter: Annotated[float, Range(0, 0.2)] = 0.0
+    """how many metres the camera's place differs from episode to episode"""
+    light_jitter: Annotated[float, Range(0, 1)] = 0.0
+    """how much the light's direction differs from episode to episode, 0 to 1"""
+    colour_jitter: Annotated[float, Range(0, 1)] = 0.0
+    """how much every colour differs from episode to episode, 0 to 1"""
+    objects: int | tuple[int, int] = 1
+    """how many objects are in the bin, 1 to 5, or the fewest and the most; from images, several
+    need the following camera to be learned"""
+    object_set: ObjectSet = "train"
+    """the objects to learn with"""
+    evaluation_set: ObjectSet = "held_out"
+    """the objects to evaluate with"""
+    scenes: Annotated[int, Range(1)] = 1024
+    """how many settled scenes there are that episodes start from"""
+    scene_seed: Annotated[int, Range(0)] = 0
+    """the scenes depend on this seed alone"""
+    step_penalty: Annotated[float, Range(0, 0.1)] = 0.0
+    """taken off the reward at every step; the paper: 0.01"""
+    max_steps: Annotated[int, Range(1)] = 20
+    """after so many steps an episode is cut off"""
+    end_on_success: bool = False
+    """end an episode when an object is lifted, as seen at an observation; otherwise the terminate
+    command ends it"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        if self.depth and self.observation == "state":
+            raise ValueError("depth is an image: it needs observation 'image'")
+        fewest, most = self.counts
+        if not 1 <= fewest <= most <= MAX_OBJECTS:
+            asked = fewest if fewest == most else f"{fewest} to {most}"
+            raise ValueError(f"a bin holds 1 to {MAX_OBJECTS} objects, got {asked}")
+        self.timing()
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The fewest and the most objects of a scene."""
+        return self.objects if isinstance(self.objects, tuple) else (self.objects, self.objects)
+
+    def timing(self) -> Timing:
+        latency = read_latency(self.latency)
+        period_s, execution_s = as_seconds(self.period), as_seconds(self.execution)
+        if self.mode == "blocking":
+            if period_s is not None or execution_s is not None:
+                raise ValueError("in blocking mode an action takes the time it takes: no period")
+            return Timing(latency, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
+        if period_s is None and execution_s is None:
+            period_s = PERIOD_S
+        return Timing(latency, period_s, execution_s, TICK_S)
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {name: time_text(getattr(self, name)) for name in ("execution", "period")}
+        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> GraspVectorEnv:
+        return GraspVectorEnv(
+            num_envs, threads, render_mode=render_mode, observe_switch=observe_switch, settings=self
+        )
+
+    def for_evaluation(self, seed: int) -> GraspSettings:
+        """On the objects to evaluate with, in other scenes."""
+        return replace(
+            self, object_set=self.evaluation_set, scenes=EVALUATION_SCENES, scene_seed=seed
+        )
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        return self.knowledge
+
+    @property
+    def label(self) -> str:
+        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}"
 
 
 class GraspVectorEnv(ManyEnvs):
     """Many arms over bins; success is an object lifted clear of the bin when the episode ends.
 
     num_envs: how many
-    mode: 'concurrent' (the arm moves on while the policy thinks, and a new action pre-empts the
-        old) or 'blocking' (an action runs to completion and rest; thinking time passes at rest)
-    latency: seconds from an observation to the switch to the action chosen on it, or a latency
-        model (PerEpisode, PerStep, Sampled, Trace)
-    period: concurrent: seconds from one observation to the next (default 0.3); or
-    execution: concurrent: seconds that a new action has run when the next observation is taken
-    knowledge: any of previous_action, selection_time, vector_to_go
-    observation: 'image' (a Dict of image and state) or 'state' (a flat Box with the places of all
-        objects, nearest first)
-    objects: how many are in the bin, 1 to 5, or (fewest, most)
-    object_set: 'train', 'held_out' or 'household'
-    image_size: of the square image, in pixels
-    camera: 'fixed', or 'following': in the same place, turned to what is under the hand, and closer
-    depth: whether the Dict has a depth image too
-    camera_jitter, light_jitter, colour_jitter: how much the camera's place (metres), the light's
-        direction and every colour (shares) differ from episode to episode
-    step_penalty: taken off the reward at every step
-    max_steps: of an episode
-    end_on_success: whether an episode ends by itself when an object is lifted, as seen at an
-        observation; otherwise the terminate command ends it
-    observe_switch: whether info holds observation_at_switch (images cost time)
-    scenes: settled scenes that episodes start from; they depend on scene_seed alone
     threads: for physics and camera (default: one per available core)
+    observe_switch: whether info holds observation_switch (images cost time)
+    settings: of the environment, all together, or as keywords (`GraspSettings`)
 
     An action has seven columns: a displacement (x, y, z, yaw) in [-1, 1], and the commands close,
     open and terminate, on above 0.5. `info` holds, one row per environment: reward_before_switch
@@ -85,216 +183,125 @@ class GraspVectorEnv(ManyEnvs):
     def __init__(
         self,
         num_envs: int = 1,
-        mode: Literal["concurrent", "blocking"] = "concurrent",
-        latency: float | LatencyModel = 0.1,
-        period: float | None = None,
-        execution: float | None = None,
-        knowledge: Iterable[str] = (),
-        observation: Literal["image", "state"] = "image",
-        objects: int | tuple[int, int] = 3,
-        object_set: str = "train",
-        image_size: int = 64,
-        camera: Literal["fixed", "following"] = "fixed",
-        depth: bool = False,
-        camera_jitter: float = 0.0,
-        light_jitter: float = 0.0,
-        colour_jitter: float = 0.0,
-        step_penalty: float = 0.0,
-        max_steps: int = MAX_STEPS,
-        end_on_success: bool = False,
-        observe_switch: bool = False,
-        scenes: int = 256,
-        scene_seed: int = 0,
         threads: int | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
+        observe_switch: bool = False,
+        settings: GraspSettings | None = None,
+        **options: Any,
     ) -> None:
-        knowledge = check_features(knowledge)
+        s = settings or GraspSettings.from_dict(options)
         EzPickle.__init__(
-            self, num_envs, mode, latency, period, execution, knowledge, observation, objects,
-            object_set, image_size, camera, depth, camera_jitter, light_jitter, colour_jitter,
-            step_penalty, max_steps, end_on_success, observe_switch, scenes, scene_seed, threads,
-            autoreset_mode, render_mode,
-        )  # fmt: skip
-        check_count("num_envs", num_envs)
-        check_count("max_steps", max_steps)
-        check_count("image_size", image_size)
-        check_count("scenes", scenes)
+            self, num_envs, threads, autoreset_mode, render_mode, observe_switch, settings=s
+        )
+        self.settings = s
+        self.mode = s.mode
+        self.num_envs = check_count("num_envs", num_envs)
         cores = available_cores() if threads is None else check_count("threads", threads)
-        _check_choice("mode", mode, ("concurrent", "blocking"))
-        _check_choice("observation", observation, ("image", "state"))
-        _check_choice("camera", camera, ("fixed", "following"))
-        _check_between("camera_jitter", camera_jitter, _MOST_CAMERA_JITTER_M)
-        _check_between("light_jitter", light_jitter, 1)
-        _check_between("colour_jitter", colour_jitter, 1)
-        _check_between("step_penalty", step_penalty, 1)
-        if isinstance(scene_seed, bool) or not isinstance(scene_seed, int) or scene_seed < 0:
-            raise ValueError(f"scene_seed must be a whole number of at least 0, got {scene_seed!r}")
-        if depth and observation == "state":
-            raise ValueError("depth is an image: it needs observation 'image'")
-        fewest, most = _counts(objects)
-        self.timing = _timing(mode, latency, period, execution)
-        self.num_envs = num_envs
-        self.mode = mode
-        self.render_mode = _check_render_mode(render_mode)
+        self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.step_penalty, self.max_steps = step_penalty, max_steps
-        self.end_on_success, self.observe_switch = end_on_success, observe_switch
-        self.scenes = _scenes(object_set, scenes, fewest, most, scene_seed)
-        self.world = World(num_envs, designs_of(object_set), most, min(cores, num_envs))
-
-        n = num_envs
-        self._latency_schedule = np.zeros((n, max_steps), np.int64)
-        self._period_schedule = np.zeros((n, max_steps), np.int64)
-        self._steps = np.zeros(n, np.int64)
-        self._finished = np.zeros(n, bool)
-        self._latency_s: Array = np.zeros(n)
-        self._measures = _Measures(n)
-        geoms = self.world.model.ngeom
-        self._jitter = (camera_jitter, light_jitter, colour_jitter)
-        self._follows = camera == "following"
-        moves = self._follows or camera_jitter > 0
-        self._look = Look(
-            colours=np.zeros((n, geoms, 3)),
-            position=np.zeros((n, 3)) if moves else None,
-            target=np.zeros((n, 3)) if moves else None,
-            light=np.zeros((n, 3)) if light_jitter else None,
+        self.observe_switch = observe_switch
+        self.timing = s.timing()
+        self.scenes = settled_scenes(s.object_set, s.scenes, *s.counts, s.scene_seed)
+        self.world = World(
+            num_envs, designs_of(s.object_set), s.counts[1], min(cores, self.num_envs)
         )
-        # The upper arm is never in view of a camera that stands still.
-        self._camera = Camera(
-            FOLLOWING_VIEWPOINT if self._follows else VIEWPOINT,
-            image_size,
-            image_size,
-            samples=1,
-            groups=None if moves else (0,),
+        self.sight = sight.Sight(
+            self.world,
+            s.image_size,
+            s.camera == "following",
+            s.depth,
+            (s.camera_jitter, s.light_jitter, s.colour_jitter),
         )
-        self._wide_camera = Camera(WIDE_VIEWPOINT)
-        self.camera_s = 0.0  # spent on pictures so far
-        self._image: Image = np.zeros((n, image_size, image_size, 3), np.uint8)
-        self._depth = np.zeros((n, image_size, image_size), np.float32) if depth else None
-
-        objects_seen = tuple(f"object{k}:{name}" for k in range(most) for name in _OBJECT)
-        self._is_image = observation == "image"
-        self.layout = Layout(
-            base=_HAND if self._is_image else (*_HAND, *_WHERE, *objects_seen),
-            action=action_columns.NAMES,
-            controlled=CONTROLLED,
-            features=knowledge,
+        self._schedule = Schedule(self.timing, num_envs, s.max_steps)
+        self._finished = np.zeros(num_envs, bool)
+        self._latency_s: Array = np.zeros(num_envs)
+        self._measures = Measures(num_envs)
+        self._is_image = s.observation == "image"
+        self._make_spaces()
+        self._pictures: Any = None  # of the last capture
+        self.hints = Hints(
+            value_bounds=lambda gamma_per_s: VALUES,
+            commands=columns.COMMANDS,
+            auxiliary=partial(sight.ought_to_tell, self.world) if self._is_image else None,
+            auxiliary_weights=sight.telling_weights(self.world.slots) if self._is_image else None,
+            demonstrator=partial(demonstrator, self),
+            measure="success",
+            longest_episode=s.max_steps,
         )
-        self._past = Past(self.layout, n)
-        bound = np.full(len(self.layout.base), 1 if self._is_image else np.inf)
-        low, high = self.layout.bounds(
-            0 * bound if self._is_image else -bound,
-            bound,
-            action_columns.LOW,
-            action_columns.HIGH,
-        )
-        state = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-        self.single_observation_space: spaces.Space[Any] = state
-        if self._is_image:
-            parts: dict[str, spaces.Space[Any]] = {
-                "image": spaces.Box(0, 255, self._image.shape[1:], np.uint8),
-                "state": state,
-            }
-            if self._depth is not None:
-                parts["depth"] = spaces.Box(0, FAR_M, self._depth.shape[1:], np.float32)
-            self.single_observation_space = spaces.Dict(parts)
-        self.single_action_space = spaces.Box(
-            action_columns.LOW.astype(np.float32), action_columns.HIGH.astype(np.float32)
-        )
-        self.observation_space = batch_space(self.single_observation_space, n)
-        self.action_space = batch_space(self.single_action_space, n)
         self.metadata = {
             "render_modes": ["rgb_array"],
             "render_fps": max(1, round(1 / (self.timing.shortest_period_ticks * TICK_S))),
             "autoreset_mode": self.autoreset_mode,
         }
 
+    def _make_spaces(self) -> None:
+        seen = tuple(f"object{k}:{part}" for k in range(self.world.slots) for part in sight.OBJECT)
+        base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
+        self.layout = Layout(base, columns.NAMES, CONTROLLED, self.settings.knowledge)
+        bound = np.full(len(base), 1 if self._is_image else np.inf)
+        low = 0 * bound if self._is_image else -bound
+        bounds = self.layout.bounds(low, bound, columns.LOW, columns.HIGH)
+        state = spaces.Box(*(b.astype(np.float32) for b in bounds), dtype=np.float32)
+        self.single_observation_space: spaces.Space[Any] = state
+        if self._is_image:
+            size = self.settings.image_size
+            parts: dict[str, spaces.Space[Any]] = {
+                "image": spaces.Box(0, 255, (size, size, 3), np.uint8),
+                "state": state,
+            }
+            if self.settings.depth:
+                parts["depth"] = spaces.Box(0, FAR_M, (size, size), np.float32)
+            self.single_observation_space = spaces.Dict(parts)
+        self.single_action_space = spaces.Box(
+            columns.LOW.astype(np.float32), columns.HIGH.astype(np.float32)
+        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The name of every column of the state."""
-        return self.layout.columns
+    def camera_s(self) -> float:  # type: ignore[override]
+        return self.sight.camera_s
 
     @property
     def steps_taken(self) -> NDArray[np.int64]:
         """Steps of the episodes under way."""
-        return self._steps.copy()
+        return self._schedule.steps.copy()
 
     def next_latency_ticks(self) -> NDArray[np.int64]:
         """The latencies of the coming step: for scripted policies, which know everything."""
-        step = np.minimum(self._steps, self.max_steps - 1)
-        return np.asarray(self._latency_schedule[np.arange(self.num_envs), step])
+        return self._schedule.coming()[0]
 
-    def privileged(self) -> NDArray[np.float32]:
-        """What an image ought to tell: (n, numbers); `privileged_weights` says how they count.
+    def render(self) -> tuple[Image, ...] | None:
+        """A picture of each arm."""
+        return None if self.render_mode is None else self.sight.from_afar()
 
-        The hand's height and yaw; of each object, nearest first, its offset from the hand in units
-        of 5 cm, and the direction across it relative to the hand (cosine and sine of twice the
-        angle).
-        """
-        pose = self.world.pose()
-        seen = self._objects(np.arange(self.num_envs), pose)
-        offset = seen[..., 1:4] * (_OFFSET_M / 0.05)
-        twice = np.arctan2(seen[..., 5], seen[..., 4]) - 2 * pose[:, None, 3]
-        there = seen[..., :1]
-        turned = np.stack([np.cos(twice), np.sin(twice)], axis=2) * there
-        hand = np.stack([pose[:, 2] / 0.05 - 2, pose[:, 3]], axis=1)
-        objects = np.concatenate([offset, turned], axis=2).reshape(self.num_envs, -1)
-        return np.concatenate([hand, objects], axis=1).astype(np.float32)
+    def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
+        actions = self._checked(actions)
+        latency, period = self._schedule.coming()
+        at_switch: list[tuple[Mask, Any]] = []
 
-    @property
-    def privileged_weights(self) -> NDArray[np.float32]:
-        """Of the numbers of `privileged`; they sum to 1.
-
-        Places count more than directions, and the nearest object more than the others.
-        """
-        place = np.array([1.0, 1.0, 1.0, 0.3, 0.3])
-        weights = np.concatenate([[1.0, 1.0], place, *[place / 4] * (self.world.slots - 1)])
-        return (weights / weights.sum()).astype(np.float32)
-
-    def step(self, actions: Any) -> tuple[Any, Array, Mask, Mask, Info]:
-        """From capture to next capture: the action in flight, then `actions` from the switch on."""
-        waiting = self._waiting()
-        actions = np.asarray(actions, float)
-        if actions.shape != (self.num_envs, action_columns.SIZE) or not np.isfinite(actions).all():
-            raise ValueError(
-                f"actions must be {self.num_envs} x {action_columns.SIZE} numbers "
-                f"({', '.join(action_columns.NAMES)}), got {actions!r}"
-            )
-        actions = np.clip(actions, action_columns.LOW, action_columns.HIGH)
-        displacement, grip, terminate = action_columns.decode(actions)
-        step = np.minimum(self._steps, self.max_steps - 1)
-        rows = np.arange(self.num_envs)
-        latency_ticks = self._latency_schedule[rows, step]
-        period_ticks = self._period_schedule[rows, step] if self.mode == "concurrent" else None
-        self._past.push(np.zeros((self.num_envs, 0)), actions)
-
-        at_switch = self._space_for_switch() if self.observe_switch else None
-
-        def observe_at_switch(switching: Mask) -> None:
-            if at_switch is not None:
-                self._latency_s[switching] = latency_ticks[switching] * TICK_S
-                _copy_rows(at_switch, self._observe(np.flatnonzero(switching)), switching)
+        def observe(which: Mask) -> None:
+            self._latency_s[which] = latency[which] * TICK_S
+            if self.observe_switch:
+                at_switch.append((which, self._observe(np.flatnonzero(which))))
 
         decision = self.world.decide(
-            displacement, grip, latency_ticks, period_ticks, ~waiting, terminate, observe_at_switch
+            actions, latency, None if self.mode == "blocking" else period, active, observe
         )
         self._check_physics()
-        self._steps += ~waiting
-        self._latency_s = latency_ticks * TICK_S
+        self._schedule.steps += active
+        self._latency_s = latency * TICK_S
         pose = self.world.pose()
-        self._measures.add(decision, pose, ~waiting)
+        self._measures.add(decision, pose, active)
 
+        terminate = actions[:, columns.TERMINATE] > 0.5
         lifted = self.world.lifted().any(axis=1)
-        last = terminate | (self._steps >= self.max_steps)
-        self._finished = waiting | last | (lifted & self.end_on_success)
-        success = lifted & self._finished & ~waiting
-        # A success is paid and final. So is a failure that the policy chose by terminating; at the
-        # step limit a failed episode is only cut off.
-        terminated = success | (terminate & ~waiting)
-
-        share = latency_ticks / np.maximum(decision.period_ticks, 1)
-        penalty = np.where(waiting, 0.0, self.step_penalty)
+        last = terminate | (self._schedule.steps >= self.settings.max_steps)
+        self._finished = ~active | last | (lifted & self.settings.end_on_success)
+        success = lifted & self._finished & active
+        share = latency / np.maximum(decision.period_ticks, 1)
+        penalty = np.where(active, self.settings.step_penalty, 0.0)
         paid = success.astype(float)
         before = np.where(terminate, paid, 0.0) - penalty * share
         after = np.where(terminate, 0.0, paid) - penalty * (1 - share)
@@ -304,22 +311,40 @@ class GraspVectorEnv(ManyEnvs):
             "latency_s": self._latency_s.copy(),
             "period_s": decision.period_ticks * TICK_S,
         }
-        if at_switch is not None:
-            info["observation_at_switch"] = at_switch
-        observation, ended = self._conclude(info, self._measures.report(success, pose), waiting)
-        return observation, before + after, terminated & ended, ended & ~terminated, info
+        if self.observe_switch:
+            info["observation_switch"] = self._gathered(at_switch)
+        # A success is paid and final. So is a failure that the policy chose by terminating; at the
+        # step limit a failed episode is only cut off.
+        terminated = success | (terminate & active)
+        at_end = self._measures.report(success, pose)
+        return Outcome(before + after, terminated, info, at_end)
 
-    def render(self) -> tuple[Image, ...] | None:
-        """A picture of each arm."""
-        if self.render_mode is None:
-            return None
-        ids = np.arange(self.num_envs)
-        colours = Look(colours=self._look.colours)
-        return tuple(self._wide_camera.of_batch(self.world.batch, ids, colours))
+    def _checked(self, actions: NDArray[Any]) -> Array:
+        actions = np.asarray(actions, float)
+        if actions.shape != (self.num_envs, columns.SIZE) or not np.isfinite(actions).all():
+            raise ValueError(
+                f"actions must be {self.num_envs} x {columns.SIZE} numbers "
+                f"({', '.join(columns.NAMES)}), got {actions!r}"
+            )
+        return np.clip(actions, columns.LOW, columns.HIGH)
+
+    def _gathered(self, parts: list[tuple[Mask, Any]]) -> Any:
+        """Observations of all environments from those of some at a time; 0 where there is none."""
+        space = self.observation_space
+        if isinstance(space, spaces.Dict):
+            whole: Any = {name: np.zeros(part.shape, part.dtype) for name, part in space.items()}
+            for which, rows in parts:
+                for name, part in whole.items():
+                    part[which] = rows[name]
+            return whole
+        whole = np.zeros(space.shape, space.dtype)
+        for which, rows in parts:
+            whole[which] = rows
+        return whole
 
     def _knowledge(self) -> Info:
         return {
-            "previous_action": self._past.actions[:, 0].copy(),
+            "previous_action": self.world.flight.action.astype(np.float32),
             "selection_time": selection_time(self._latency_s, self.timing.latency_high_s),
             "vector_to_go": self.world.vector_to_go(),
         }
@@ -333,117 +358,47 @@ class GraspVectorEnv(ManyEnvs):
         drawn = np.array([self._rngs[i].integers(len(self.scenes), size=2) for i in ids])
         self.scenes.start(self.world, ids, drawn[:, 0], hands=drawn[:, 1])
         for i in ids:
-            draw = self.timing.episode(self._rngs[i])
-            self._latency_schedule[i], self._period_schedule[i] = draw(self.max_steps)
-            self._paint(int(i), self._rngs[i])
-        self._steps[ids] = 0
+            self._schedule.begin(int(i), self._rngs[i])
+            self.sight.paint(int(i), self._rngs[i])
         self._finished[ids] = False
         self._latency_s[ids] = 0
-        self._past.reset(ids, np.zeros((len(ids), len(self.layout.base))))
         self._measures.reset(ids)
 
-    def _paint(self, i: int, rng: np.random.Generator) -> None:
-        """How environment i looks in its new episode."""
-        camera, light, colour = self._jitter
-        look = self._look
-        assert look.colours is not None
-        look.colours[i] = self.world.fields["geom_rgba"][i, :, :3]
-        if colour:
-            look.colours[i] *= 1 + colour * rng.uniform(-1, 1, look.colours[i].shape)
-            np.clip(look.colours[i], 0, 1, out=look.colours[i])
-        if look.position is not None and look.target is not None:
-            look.position[i] = VIEWPOINT.position + camera * rng.uniform(-1, 1, 3)
-            look.target[i] = VIEWPOINT.target + 0.5 * camera * rng.uniform(-1, 1, 3)
-        if look.light is not None:
-            direction = LIGHT + light * rng.uniform(-1, 1, 3)
-            look.light[i] = direction / np.linalg.norm(direction)
-
     def _capture(self, ids: NDArray[np.integer] | None = None) -> Any:
+        everyone = np.arange(self.num_envs)
         if not self._is_image:
-            return self._state(np.arange(self.num_envs))
-        everyone = np.arange(self.num_envs) if ids is None else ids
-        seen = self._photograph(everyone)
-        if ids is None:
-            self._image, self._depth = seen
-        else:  # what was handed out before stays as it was
-            self._image = self._image.copy()
-            self._image[ids] = seen[0]
-            if self._depth is not None and seen[1] is not None:
-                self._depth = self._depth.copy()
-                self._depth[ids] = seen[1]
-        return self._dict(self._image, self._depth, self._state(np.arange(self.num_envs)))
+            return self._state(everyone)
+        seen = self.sight.photograph(everyone if ids is None else ids)
+        if ids is not None:  # what was handed out before stays as it was
+            before, seen_now = self._pictures, seen
+            seen = tuple(None if part is None else part.copy() for part in before)
+            for part, now in zip(seen, seen_now, strict=True):
+                if part is not None:
+                    part[ids] = now
+        self._pictures = seen
+        return self._dict(*seen, self._state(everyone))
 
     def _observe(self, ids: NDArray[np.integer]) -> Any:
         """What environments `ids` observe now."""
         state = self._state(ids)
-        return self._dict(*self._photograph(ids), state) if self._is_image else state
-
-    def _photograph(self, ids: NDArray[np.integer]) -> tuple[Image, NDArray[np.float32] | None]:
-        started = time.perf_counter()
-        batch, look = self.world.batch, self._look.of(ids)
-        if self._follows and look.target is not None:
-            hand = self.world.pose()[ids, :3]
-            hand[:, 2] = FOLLOWED_HEIGHT_M
-            look = replace(look, target=look.target + hand - VIEWPOINT.target)
-        depth = None
-        if self._depth is None:
-            image = self._camera.of_batch(batch, ids, look)
-        else:
-            image, depth = self._camera.with_depth(batch, ids, look)
-        self.camera_s += time.perf_counter() - started
-        return image, depth
+        return self._dict(*self.sight.photograph(ids), state) if self._is_image else state
 
     def _dict(self, image: Image, depth: Any, state: NDArray[np.float32]) -> dict[str, Any]:
         parts = {"image": image, "state": state}
         return parts if depth is None else {**parts, "depth": depth}
 
-    def _state(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        pose = self.world.pose()[ids]
-        height = (pose[:, 2] - LOW[2]) / (HIGH[2] - LOW[2])
-        hand = np.clip(np.stack([self.world.opening()[ids], height], axis=1), 0, 1)
-        base = hand if self._is_image else np.concatenate([hand, self._places(ids, pose)], axis=1)
-        past = Past(self.layout, len(ids))
-        past.actions[:] = self._past.actions[ids]
+    def _state(self, ids: NDArray[np.integer]) -> Any:
+        world, pose = self.world, self.world.pose()[ids]
+        base = sight.hand_of(world, ids, pose)
+        if not self._is_image:
+            base = np.concatenate([base, sight.places_of(world, ids, pose)], axis=1)
         return self.layout.assemble(
             base,
             selection_time(self._latency_s[ids], self.timing.latency_high_s),
-            self.world.vector_to_go()[ids],
-            past,
-        ).astype(np.float32)
-
-    def _places(self, ids: NDArray[np.integer], pose: Array) -> Array:
-        """Where the hand is and, relative to it, the objects: nearest first."""
-        middle, half = (LOW + HIGH) / 2, (HIGH - LOW) / 2
-        hand = ((pose - middle) / half)[:, [0, 1, 3]]
-        return np.concatenate([hand, self._objects(ids, pose).reshape(len(ids), -1)], axis=1)
-
-    def _objects(self, ids: NDArray[np.integer], pose: Array) -> Array:
-        """Of each object, nearest first: the columns of _OBJECT, (len(ids), slots, columns)."""
-        n, slots = len(ids), self.world.slots
-        objects, there = self.world.objects()[ids], self.world.there()[ids]
-        yaw, width = across(
-            objects[..., 3:].reshape(-1, 4), self.world.half_extents[ids].reshape(-1, 3)
+            world.vector_to_go()[ids],
+            Past(self.layout, len(ids)),
+            previous_action=world.flight.action[ids],
         )
-        twice = 2 * yaw.reshape(n, slots)
-        offset = (objects[..., :3] - pose[:, None, :3]) / _OFFSET_M
-        seen = np.concatenate(
-            [
-                np.ones((n, slots, 1)), offset, np.cos(twice)[..., None], np.sin(twice)[..., None],
-                width.reshape(n, slots, 1) / _WIDTH_M,
-            ],
-            axis=2,
-        )  # fmt: skip
-        seen[~there] = 0
-        distance = np.where(there, np.linalg.norm(offset[..., :2], axis=2), np.inf)
-        order = distance.argsort(axis=1)
-        return np.take_along_axis(seen, order[..., None], axis=1)
-
-    def _space_for_switch(self) -> Any:
-        if not self._is_image:
-            return np.zeros((self.num_envs, len(self.columns)), np.float32)
-        state = np.zeros((self.num_envs, len(self.columns)), np.float32)
-        depth = None if self._depth is None else np.zeros_like(self._depth)
-        return self._dict(np.zeros_like(self._image), depth, state)
 
     def _check_physics(self) -> None:
         warning = self.world.batch.warning
@@ -453,164 +408,20 @@ class GraspVectorEnv(ManyEnvs):
 
 
 class GraspEnv(OneEnv):
-    """One grasping environment. Takes the options of `GraspVectorEnv`."""
+    """One grasping environment. Takes the settings of `GraspVectorEnv`."""
 
     def __init__(
-        self,
-        mode: Literal["concurrent", "blocking"] = "concurrent",
-        latency: float | LatencyModel = 0.1,
-        render_mode: str | None = None,
-        **options: Any,
+        self, render_mode: str | None = None, observe_switch: bool = False, **options: Any
     ) -> None:
-        EzPickle.__init__(self, mode, latency, render_mode, **options)
+        EzPickle.__init__(self, render_mode, observe_switch, **options)
         for name in ("num_envs", "threads", "autoreset_mode"):
             if name in options:
                 raise ValueError(f"{name} is for many environments: use gymnasium.make_vec")
-        vector = GraspVectorEnv(
-            1,
-            mode,
-            latency,
-            threads=1,
-            autoreset_mode=AutoresetMode.DISABLED,
-            render_mode=render_mode,
-            **options,
+        self._unpack(
+            GraspVectorEnv(1, 1, AutoresetMode.DISABLED, render_mode, observe_switch, **options)
         )
-        self._unpack(vector)
-        self.columns = vector.columns
-
-
-class _Measures:
-    """What is reported of an episode, summed up while it runs.
-
-    completion: of the commanded displacements, how much was done when the next observation was
-        taken: what was moved along the commanded directions (overshoot left out), summed, over
-        the sum of their lengths; completion_until_switch: the same when the next action took over.
-    jerk: root mean square of the fingertips' third derivative, from their places at every turn of
-        the controller.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.seconds = np.zeros(n)
-        self.first_latency_s = np.full(n, np.nan)
-        self.commanded_m = np.zeros(n)
-        self.executed_m = np.zeros(n)  # up to the next observations
-        self.until_switch_m = np.zeros(n)  # up to the next switches
-        self.asked_m = np.zeros((n, 3))  # of the action in flight
-        self.from_m = np.zeros((n, 3))
-        self.squared_jerk = np.zeros(n)
-        self.jerks = np.zeros(n, np.int64)
-        # Place, velocity and acceleration, and when: NaN until there are enough places.
-        self.derivatives = np.full((3, n, 3), np.nan)
-        self.when_s = np.full((3, n), np.nan)
-        self.clock_s = np.zeros(n)
-
-    def reset(self, ids: NDArray[np.integer]) -> None:
-        for total in (
-            self.seconds, self.commanded_m, self.executed_m, self.until_switch_m, self.asked_m,
-            self.squared_jerk, self.jerks, self.clock_s,
-        ):  # fmt: skip
-            total[ids] = 0
-        self.first_latency_s[ids] = np.nan
-        self.derivatives[:, ids] = np.nan
-        self.when_s[:, ids] = np.nan
-
-    def add(self, decision: Decision, pose: Array, active: Mask) -> None:
-        latency_s = decision.latency_ticks * TICK_S
-        self.seconds += np.where(active, decision.period_ticks * TICK_S, 0)
-        fresh = active & np.isnan(self.first_latency_s)
-        self.first_latency_s[fresh] = latency_s[fresh]
-
-        switch, asked = decision.pose_at_switch[:, :3], decision.commanded[:, :3]
-        self.until_switch_m += np.where(active, _along(switch - self.from_m, self.asked_m), 0)
-        self.commanded_m += np.where(active, np.linalg.norm(asked, axis=1), 0)
-        self.executed_m += np.where(active, _along(pose[:, :3] - switch, asked), 0)
-        self.from_m[active], self.asked_m[active] = switch[active], asked[active]
-        self._add_jerk(decision)
-
-    def _add_jerk(self, decision: Decision) -> None:
-        if not decision.trail:
-            return
-        n = len(self.seconds)
-        joints = np.concatenate([joints for _, joints in decision.trail])
-        places = kinematics.forward(joints)[0].reshape(-1, n, 3)
-        for (ticks, _), place in zip(decision.trail, places, strict=True):
-            turn = ticks > 0
-            # Differences belong to the middle of what they are differences of.
-            value, when = place, self.clock_s
-            for k in range(3):
-                last, then = self.derivatives[k].copy(), self.when_s[k].copy()
-                self.derivatives[k][turn], self.when_s[k][turn] = value[turn], when[turn]
-                value = (value - last) / (when - then)[:, None]
-                when = (when + then) / 2
-            known = turn & np.isfinite(value).all(axis=1)
-            self.squared_jerk[known] += (value[known] ** 2).sum(axis=1)
-            self.jerks[known] += 1
-            self.clock_s += ticks * TICK_S
-
-    def report(self, success: Mask, pose: Array) -> Info:
-        """`pose`: at the end of the episode, which is also that of the action in flight."""
-        last = _along(pose[:, :3] - self.from_m, self.asked_m)
-        return {
-            "success": success.copy(),
-            "duration_s": self.seconds.copy(),
-            "policy_duration_s": self.seconds - np.nan_to_num(self.first_latency_s),
-            "completion": _ratio(self.executed_m, self.commanded_m),
-            "completion_until_switch": _ratio(self.until_switch_m + last, self.commanded_m),
-            "jerk": np.sqrt(_ratio(self.squared_jerk, self.jerks.astype(float))),
-        }
-
-
-def _along(moved: Array, asked: Array) -> Array:
-    """How far `moved` (n, 3) goes along `asked`, no farther than it."""
-    length = np.linalg.norm(asked, axis=1)
-    inner = (moved * asked).sum(axis=1)
-    done = np.divide(inner, length, out=np.zeros_like(inner), where=length > 1e-6)
-    return np.minimum(done, length)
-
-
-def _ratio(a: Array, b: Array) -> Array:
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)
-
-
-def _copy_rows(into: Any, rows: Any, where: Mask) -> None:
-    if isinstance(into, dict):
-        for name, part in into.items():
-            part[where] = rows[name]
-    else:
-        into[where] = rows
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def _check_between(name: str, value: Any, most: float) -> None:
-    if not isinstance(value, (int, float, np.number)) or not 0 <= value <= most:
-        raise ValueError(f"{name} must be a number from 0 to {most:g}, got {value!r}")
-
-
-def _counts(objects: int | tuple[int, int]) -> tuple[int, int]:
-    pair: Any = objects if isinstance(objects, (tuple, list)) else (objects, objects)
-    whole = [isinstance(c, (int, np.integer)) and not isinstance(c, bool) for c in pair]
-    if len(pair) != 2 or not all(whole):
-        raise ValueError(f"objects must be a number, or two: fewest and most; got {objects!r}")
-    return int(pair[0]), int(pair[1])
-
-
-def _timing(
-    mode: str, latency: float | LatencyModel, period: float | None, execution: float | None
-) -> Timing:
-    model = as_latency(latency)
-    if mode == "blocking":
-        if period is not None or execution is not None:
-            raise ValueError("in blocking mode an action takes the time it takes: no period")
-        return Timing(model, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
-    if period is None and execution is None:
-        period = PERIOD_S
-    return Timing(model, period_s=period, execution_s=execution, tick_s=TICK_S)
 
 
 @lru_cache(maxsize=4)
-def _scenes(object_set: str, count: int, fewest: int, most: int, seed: int) -> Scenes:
+def settled_scenes(object_set: str, count: int, fewest: int, most: int, seed: int) -> Scenes:
     return make_scenes(designs_of(object_set), count, fewest, most, seed, available_cores())

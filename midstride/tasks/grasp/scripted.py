@@ -6,15 +6,26 @@ when its action begins, from the motion that is in flight.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.envs.vector import Act
+
 from midstride.tasks.grasp import kinematics, motion
-from midstride.tasks.grasp.actions import CLOSE, OPEN, SIZE, TERMINATE
+from midstride.tasks.grasp.actions import CLOSE, COMMANDS, OPEN, SIZE, TERMINATE
+from midstride.tasks.grasp.actions import HIGH as ACTION_HIGH
+from midstride.tasks.grasp.actions import LOW as ACTION_LOW
 from midstride.tasks.grasp.model import FINGER_OPEN_M, TICK_S
 from midstride.tasks.grasp.world import CONTROL_TICKS, HIGH, LOW, SCALE, World
 
+if TYPE_CHECKING:  # what is scripted is one of its hints
+    from midstride.tasks.grasp.env import GraspVectorEnv
+
 Array = NDArray[np.floating]
+
+_NOISE = (0.02, 0.4)  # of the shaken policies: the calmest and the wildest
 
 _ABOVE_M = 0.09  # hand height for moving sideways
 _GRASP_BELOW_M = 0.004  # of the object's centre
@@ -104,6 +115,32 @@ def blind(world: World, step: NDArray[np.int64], rng: np.random.Generator) -> Ar
     action[low & ~closed, CLOSE] = 1
     action[closed & (pose[:, 2] > 0.12), TERMINATE] = 1
     return action
+
+
+def demonstrator(envs: GraspVectorEnv, rng: np.random.Generator) -> Act:
+    """Noisy scripted policies, to learn from before acting oneself.
+
+    Three in four environments follow the privileged policy, each with noise of its own size; one
+    in four is blind, and shaken too. Now and then a command is random. Terminate is tried often
+    where nothing is lifted: that it does not pay there must be learned everywhere.
+    """
+    n, world = envs.num_envs, envs.world
+    settings, tried = COMMANDS.settings, COMMANDS.tried[:3] / COMMANDS.tried[:3].sum()
+    noise = np.linspace(*_NOISE, n)[rng.permutation(n)]
+    is_blind = np.arange(n) % 4 == 3
+
+    def act(observation: Any) -> tuple[Array, dict[str, Array]]:
+        action = privileged(world, envs.next_latency_ticks(), noise, rng)
+        unseeing = blind(world, envs.steps_taken, rng)
+        unseeing[:, :4] += noise[:, None] * rng.standard_normal((n, 4))
+        action[is_blind] = unseeing[is_blind]
+        anything = rng.random(n) < 0.08
+        action[anything, 4:] = settings[rng.choice(3, int(anything.sum()), p=tried)]
+        too_early = (rng.random(n) < 0.04) & ~world.lifted().any(axis=1)
+        action[too_early, 4:] = settings[3]
+        return np.clip(action, ACTION_LOW, ACTION_HIGH), {}
+
+    return act
 
 
 def _finger_speed(world: World) -> Array:

@@ -1,7 +1,7 @@
 """The grasping world: many arms and bins, stepped together; the one place where its time passes.
 
-A decision goes from capture to next capture. Up to the switch the motion in flight goes on; at the
-switch the new action pre-empts it: its goal is relative to where the hand is then. In concurrent
+The world is a plant of the one clock (`flight.py`). Up to the switch the motion in flight goes on; at
+the switch the new action pre-empts it: its goal is relative to where the hand is then. In concurrent
 control the next capture comes after a fixed period; in blocking control once the hand has arrived
 and is at rest. Blocking thinks while it stands still; there is no other difference.
 
@@ -20,6 +20,8 @@ import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
+from midstride.flight import NEVER, Flight, Ticks
+from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp import kinematics, motion
 from midstride.tasks.grasp.model import (
     BIN_CENTRE,
@@ -99,6 +101,15 @@ class World:
         self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
         self._extents = np.stack([design.half_extents for design in designs])
         self.half_extents = np.zeros((n, slots, 3))  # of each object
+        self.flight = Flight(n, (columns.SIZE,))
+        # Of the period under way: ticks since its capture, those since each controller's turns are
+        # counted from, the fingers at the last turn; see `Decision` for the rest.
+        self._elapsed = 0
+        self._since_event = np.zeros(n, np.int64)
+        self._fingers = np.zeros((n, 2))
+        self._pose_at_switch, self._commanded = np.zeros((n, 4)), np.zeros((n, 4))
+        self._trail: list[tuple[Ticks, Array]] = []
+        self._at_switch: Callable[[Mask], None] = lambda which: None
         # Called at every turn of the controller, with the ticks since the capture: for films.
         self.each_turn: Callable[[int], None] = lambda now: None
 
@@ -158,24 +169,13 @@ class World:
 
     def hold(self, ids: NDArray[np.integer]) -> None:
         """Nothing is in flight: the goal is where the commanded joints are."""
+        self.flight.reset(ids)
         pose = kinematics.pose(self.commanded_joints[ids])
         self.reference[ids] = self.goal[ids] = pose
         self.velocity[ids] = 0
         self.grip[ids] = FINGER_OPEN_M
         self.ctrl[ids[:, None], self.places.arm] = self.commanded_joints[ids]
         self.ctrl[ids[:, None], self.places.fingers] = FINGER_OPEN_M
-
-    def switch(self, which: Mask, displacement: Array, grip: Array) -> tuple[Array, Array]:
-        """Let new actions pre-empt the old; grip: +1 open, -1 close, 0 as it is.
-
-        Returns the measured poses, and the displacements that the workspace leaves of the asked.
-        """
-        pose = self.pose()
-        goal = np.clip(pose + np.clip(displacement, -1, 1) * SCALE, LOW, HIGH)
-        self.goal[which] = goal[which]
-        self.grip[which & (grip > 0)] = FINGER_OPEN_M
-        self.grip[which & (grip < 0)] = FINGER_CLOSED_M
-        return pose, kinematics.difference(goal, pose)
 
     # --- Time
 
@@ -198,61 +198,74 @@ class World:
 
     def decide(
         self,
-        displacement: Array,
-        grip: Array,
-        latency_ticks: NDArray[np.int64],
-        period_ticks: NDArray[np.int64] | None,
+        actions: Array,
+        latency_ticks: Ticks,
+        period_ticks: Ticks | None,
         active: Mask | None = None,
-        ending: Mask | None = None,
-        at_switch: Callable[[Mask], None] = lambda switching: None,
+        at_switch: Callable[[Mask], None] = lambda which: None,
     ) -> Decision:
         """From capture to next capture. Without periods: until the hand has arrived (blocking).
 
-        active: who takes part; ending: whose time ends at the switch; at_switch: called when new
-        actions have pre-empted the old in some environments, and nothing of them is done.
+        actions: (n, 7), see `actions.py`; one that terminates ends its period at the switch
+        active: who takes part
+        at_switch: called when new actions have come into force in some environments, and nothing
+            of them is done
         """
-        running = np.ones(self.n, bool) if active is None else active.copy()
-        end = np.full(self.n, np.iinfo(np.int64).max) if period_ticks is None else period_ticks
-        if ending is not None:
-            end = np.where(ending, latency_ticks, end)
-        end = np.where(running, end, 0)
-        pose_at_switch, commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
-        fingers = self.qpos[:, self.places.fingers].copy()
-        trail: list[tuple[NDArray[np.int64], Array]] = []
-        since = np.zeros(self.n, np.int64)  # what each controller's turns are counted from
-        now = 0
-        while True:
-            switching = running & (latency_ticks == now)
-            if switching.any():
-                pose, asked = self.switch(switching, displacement, grip)
-                pose_at_switch[switching], commanded[switching] = pose[switching], asked[switching]
-                since[switching] = now
-                at_switch(switching)
-            turn = (now - since) % CONTROL_TICKS == 0
-            if period_ticks is None:
-                after = now - latency_ticks
-                due = running & turn & (after >= _AT_LEAST_TICKS)
-                if due.any():
-                    still = np.abs(self.qpos[:, self.places.fingers] - fingers).max(axis=1)
-                    rest = self._arrived() & (still < _FINGERS_AT_REST_M)
-                    ended = due & (rest | (after >= _AT_MOST_TICKS))
-                    end[ended] = now
-            running &= end > now
-            if not running.any():
-                break
-            turn &= running
-            ahead = np.where(latency_ticks > now, np.minimum(latency_ticks, end), end) - now
-            if turn.any():
-                self.each_turn(now)
-                fingers[turn] = self.qpos[turn][:, self.places.fingers]
-                ticks = np.where(turn, np.minimum(CONTROL_TICKS, ahead), 0)
-                trail.append((ticks, self.qpos[:, self.places.arm].copy()))
-                self.control(turn, ticks)
-            # On to the next event: a turn of some controller, a switch, or a capture.
-            left = np.minimum(CONTROL_TICKS - (now - since) % CONTROL_TICKS, ahead)[running].min()
-            self.physics(running, int(left))
-            now += int(left)
-        return Decision(latency_ticks, end, pose_at_switch, commanded, trail)
+        end = np.full(self.n, NEVER) if period_ticks is None else period_ticks
+        end = np.where(actions[:, columns.TERMINATE] > 0.5, latency_ticks, end)
+        self._elapsed = 0
+        self._since_event[:] = 0
+        self._fingers = self.qpos[:, self.places.fingers].copy()
+        self._pose_at_switch, self._commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
+        self._trail = []
+        self._at_switch = at_switch
+        self.flight.capture(actions, latency_ticks, active)
+        passed = self.flight.period(self, end, active)
+        return Decision(
+            latency_ticks, passed, self._pose_at_switch, self._commanded, self._trail
+        )
+
+    def switch(self, which: Mask, actions: Array) -> None:
+        """Goals relative to where the hands are now, within the workspace."""
+        displacement, grip, _ = columns.decode(actions)
+        pose = self.pose()
+        goal = np.clip(pose + np.clip(displacement, -1, 1) * SCALE, LOW, HIGH)
+        self.goal[which] = goal[which]
+        self.grip[which & (grip > 0)] = FINGER_OPEN_M
+        self.grip[which & (grip < 0)] = FINGER_CLOSED_M
+        self._pose_at_switch[which] = pose[which]
+        self._commanded[which] = kinematics.difference(goal, pose)[which]
+        self._since_event[which] = 0
+        self._at_switch(which)
+
+    def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
+        """To the next turn of some controller, no farther than `ticks`."""
+        phase = self._since_event % CONTROL_TICKS
+        turn = running & (phase == 0)
+        if turn.any():
+            self.each_turn(self._elapsed)
+            self._fingers[turn] = self.qpos[turn][:, self.places.fingers]
+            until = np.where(turn, np.minimum(CONTROL_TICKS, ahead), 0)
+            self._trail.append((until, self.qpos[:, self.places.arm].copy()))
+            self.control(turn, until)
+        passed = min(ticks, int((CONTROL_TICKS - phase)[running].min()))
+        self.physics(running, passed)
+        self._elapsed += passed
+        self._since_event += passed
+        return passed
+
+    def at_rest(self) -> Mask:
+        """Whose hand has arrived and whose fingers are still, as seen at a turn of the controller.
+
+        Only some time after the switch, and at last whether they are or not.
+        """
+        turn = self._since_event % CONTROL_TICKS == 0
+        due = turn & (self._since_event >= _AT_LEAST_TICKS)
+        if not due.any():
+            return due
+        moved = np.abs(self.qpos[:, self.places.fingers] - self._fingers).max(axis=1)
+        rest = self._arrived() & (moved < _FINGERS_AT_REST_M)
+        return due & (rest | (self._since_event >= _AT_MOST_TICKS))
 
     def _arrived(self) -> Mask:
         to_go = np.abs(kinematics.difference(self.goal, self.pose()))

@@ -1,0 +1,193 @@
+"""Settings: frozen dataclasses whose types, bounds and names are checked, wherever they come from.
+
+An environment, an agent and a run each have their own, in the module that uses them. Flags, TOML,
+JSON and Python go through the same checks and give the same sentences. A bound is written with the
+type, `Annotated[int, Range(1)]`; the text under a field is its help.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import math
+import numbers
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be, bounds included."""
+
+    low: float
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What some part of a training needs to know; checked as a whole when it is made."""
+
+    kind: ClassVar[str] = "setting"  # what a name of it is called in errors
+
+    def __post_init__(self) -> None:
+        for name, hint in hints(type(self)).items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), hint))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """From the values of a file; an error for names that there are not."""
+        for name in values:
+            check_name(name, tuple(hints(cls)), f"{cls.kind}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values, defaults too, as a file can hold them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def check_name(name: str, known: Sequence[str], what: str) -> None:
+    """An error with the nearest known name, if `name` is not one."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(known)})"
+        raise ValueError(f"unknown {what} {name}{hint}")
+
+
+@cache
+def hints(kind: type[Settings]) -> dict[str, Any]:
+    """The type of each field, in order."""
+    every = get_type_hints(kind, include_extras=True)
+    return {field.name: every[field.name] for field in fields(kind)}
+
+
+def checked(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type that the hint asks for, or an error in one sentence."""
+    bounds = None
+    if get_origin(hint) is Annotated:
+        hint, *notes = get_args(hint)
+        bounds = next((note for note in notes if isinstance(note, Range)), None)
+    for option in _options(hint):
+        fits, found = _as(option, value)
+        if fits:
+            is_bounded = bounds is not None and isinstance(found, (int, float))
+            if is_bounded and not bounds.low <= found <= bounds.high:
+                raise ValueError(f"{name} must be {bounds}, got {value}")
+            return found
+    raise ValueError(f"{name} must be {describe(hint)}, got {value!r}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _as(hint: Any, value: Any) -> tuple[bool, Any]:
+    """Whether the value is of a type, and the value as that type."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint) and not isinstance(value, bool), value
+    if get_origin(hint) is tuple:
+        return _as_tuple(get_args(hint), value)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if hint is float:
+        whole = is_number and math.isfinite(value)
+        return whole, float(value) if whole else value
+    if hint is int:
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return whole, int(value) if whole else value
+    return isinstance(value, hint), value
+
+
+def _as_tuple(parts: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
+    if not isinstance(value, (tuple, list)):
+        return False, value
+    kinds = [parts[0]] * len(value) if parts[-1] is Ellipsis else list(parts)
+    if len(kinds) != len(value):
+        return False, value
+    found = [_as(kind, one) for kind, one in zip(kinds, value, strict=True)]
+    return all(fits for fits, _ in found), tuple(one for _, one in found)
+
+
+_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
+
+
+def describe(hint: Any) -> str:
+    """A type in words, for errors and help."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(dict.fromkeys(describe(o) for o in get_args(hint) if o is not NoneType))
+    if get_origin(hint) is Literal:
+        choices = [str(choice) for choice in get_args(hint)]
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if parts[-1] is Ellipsis:
+            return f"a list, each {describe(parts[0])}"
+        return f"{len(parts)} values, each {describe(parts[0])}"
+    return _WORDS.get(hint, hint.__name__)
+
+
+def from_text(name: str, texts: Sequence[str], hint: Any) -> Any:
+    """The value that is written on the command line as `texts`; checked when it is used."""
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    for option in _options(bare):
+        if get_origin(option) is tuple:
+            return tuple(from_text(name, [text], get_args(option)[0]) for text in texts)
+    (text,) = texts
+    for option in _options(bare):
+        number = _number(text) if option in (int, float) else None
+        if option is int and number is not None and number == int(number):
+            return int(text) if text.lstrip("-").isdecimal() else int(number)
+        if option is float and number is not None:
+            return number
+        if option is bool and text in ("true", "false"):
+            return text == "true"
+        if get_origin(option) is Literal and text in map(str, get_args(option)):
+            return next(choice for choice in get_args(option) if str(choice) == text)
+    if str in _options(bare):
+        return text
+    raise ValueError(f"{name} must be {describe(bare)}, got {text!r}")
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+@cache
+def help_of(kind: type[Settings]) -> dict[str, str]:
+    """The text under each field, that of a base class where there is no other."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if not issubclass(owner, Settings) or owner is Settings:
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(tree, ast.ClassDef)
+        for line, following in zip(tree.body, tree.body[1:], strict=False):
+            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
+                continue
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                found[line.target.id] = " ".join(str(following.value.value).split())
+    return found
