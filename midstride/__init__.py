@@ -8,6 +8,19 @@ from midstride.timing import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, 
 
 __version__ = "0.1.0"
 
-for _id, _task in (("PointMass", "pointmass"), ("CartpoleSwingup", "cartpole"), ("PendulumSwingup", "pendulum")):
-    gymnasium.register(id=f"midstride/{_id}-v0", entry_point="midstride.tasks.env:TaskEnv", vector_entry_point="midstride.tasks.env:TaskVectorEnv", kwargs={"task": _task})
-gymnasium.register(id="midstride/Grasp-v0", entry_point="midstride.tasks.grasp.env:GraspEnv", vector_entry_point="midstride.tasks.grasp.env:GraspVectorEnv")
+for _id, _task in (
+    ("PointMass", "pointmass"),
+    ("CartpoleSwingup", "cartpole"),
+    ("PendulumSwingup", "pendulum"),
+):
+    gymnasium.register(
+        id=f"midstride/{_id}-v0",
+        entry_point="midstride.tasks.env:TaskEnv",
+        vector_entry_point="midstride.tasks.env:TaskVectorEnv",
+        kwargs={"task": _task},
+    )
+gymnasium.register(
+    id="midstride/Grasp-v0",
+    entry_point="midstride.tasks.grasp.env:GraspEnv",
+    vector_entry_point="midstride.tasks.grasp.env:GraspVectorEnv",
+)

@@ -12,9 +12,10 @@ without a one), selection time and vector-to-go are zero, past observations repe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,8 @@ class Layout:
     features: tuple[str, ...] = ()
     stack_observations: int = 0
     stack_actions: int = 0
+    # What numbers are in units of, for who puts observations together elsewhere (a robot).
+    units: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", check_features(self.features))

@@ -50,14 +50,14 @@ class Settings:
     kind: ClassVar[str] = "setting"  # what a name of it is called in errors
 
     def __post_init__(self) -> None:
-        for name, hint in hints(type(self)).items():
+        for name, hint in types_of(type(self)).items():
             object.__setattr__(self, name, checked(name, getattr(self, name), hint))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """From the values of a file; an error for names that there are not."""
         for name in values:
-            check_name(name, tuple(hints(cls)), f"{cls.kind}")
+            check_name(name, tuple(types_of(cls)), f"{cls.kind}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def check_name(name: str, known: Sequence[str], what: str) -> None:
 
 
 @cache
-def hints(kind: type[Settings]) -> dict[str, Any]:
+def types_of(kind: type[Settings]) -> dict[str, Any]:
     """The type of each field, in order."""
     every = get_type_hints(kind, include_extras=True)
     return {field.name: every[field.name] for field in fields(kind)}

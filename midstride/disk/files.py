@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,7 @@ def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) ->
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "config": dict(config),
         "versions": versions(),
+        "commit": commit(),
         "machine": machine(),
         "seconds": round(seconds, 1),
     }
@@ -48,7 +52,30 @@ def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) ->
 
 def machine() -> str:
     """What kind of machine this is, for the record."""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    kind = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{kind}, {line.partition(':')[2].strip()}"
+    return kind
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the code, and whether it was changed since; None outside of a checkout."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here)]
+    try:
+        found = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", str(here)],
+            capture_output=True, text=True, timeout=10, check=True,
+        ).stdout.strip()  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{found}{' and changes' if changed else ''}"
 
 
 def versions() -> dict[str, str]:

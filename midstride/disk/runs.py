@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as save_tensors
 
-from midstride.disk.files import machine, versions, write_whole
-from midstride.learn.config import AnyConfig, config_from_dict
+from midstride.disk.files import commit, machine, versions, write_whole
 
 try:
     import fcntl
@@ -33,35 +32,36 @@ class Run:
     """A run folder, open for writing."""
 
     folder: Path
-    config: AnyConfig
+    settings: dict[str, Any]  # of environment, agent and run
+    hash: str
     metrics: list[dict[str, Any]] = field(default_factory=list)
     events: Any = None  # a TensorBoard writer, if asked for
 
     @staticmethod
     def check_new(folder: Path) -> None:
-        """An error if the folder holds a run already."""
-        if (folder / CONFIG).exists():
+        """An error if the folder holds a run that something would be lost of."""
+        if (folder / RESULT).exists() or any((folder / CHECKPOINTS).glob("*.safetensors")):
             raise ValueError(
                 f"{folder} holds a run already: go on with --resume, or give another --name"
             )
 
-    @classmethod
-    def start(cls, folder: Path, config: AnyConfig) -> Run:
-        """A new run; an error if the folder holds one already."""
-        cls.check_new(folder)
+    def start(self) -> None:
+        """Write down what the run is; a start that left nothing behind is written over."""
         record = {
-            "config": config.to_dict(),
-            "hash": config.hash,
+            **self.settings,
+            "hash": self.hash,
             "versions": versions(),
+            "commit": commit(),
             "machine": machine(),
         }
-        write_whole(folder / CONFIG, json.dumps(record, indent=2) + "\n")
-        return cls(folder, config)
+        write_whole(self.folder / CONFIG, json.dumps(record, indent=2) + "\n")
 
     @classmethod
     def open(cls, folder: Path) -> Run:
         """A run that was started before."""
-        return cls(folder, read_config(folder), read_metrics(folder))
+        record = read_record(folder)
+        settings = {name: record.get(name) for name in ("environment", "agent", "run")}
+        return cls(folder, settings, str(record.get("hash")), read_metrics(folder))
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
@@ -74,11 +74,17 @@ class Run:
                     self.events.add_scalar(name, value, values["steps"])
             self.events.flush()
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Write the result; checkpoints, which may be large, have done their work."""
-        record = {"hash": self.config.hash, **result}
+    def finish(self, result: dict[str, Any], keep_checkpoint: bool = False) -> None:
+        """Write the result; checkpoints, which may be large, have done their work.
+
+        keep_checkpoint: the newest, so that the run can be made longer
+        """
+        record = {"hash": self.hash, "version": versions().get("midstride"), **result}
         write_whole(self.folder / RESULT, json.dumps(record, indent=2) + "\n")
-        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+        if keep_checkpoint:
+            self._forget_checkpoints(1)
+        else:
+            shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         if self.events is not None:
             self.events.close()
 
@@ -86,12 +92,11 @@ class Run:
         self, steps: int, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
     ) -> None:
         """Write a checkpoint, then forget the oldest."""
-        metadata = {"about": json.dumps({"hash": self.config.hash, "steps": steps, **about})}
+        metadata = {"about": json.dumps({"hash": self.hash, "steps": steps, **about})}
         contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         path = self.folder / CHECKPOINTS / f"{steps:012d}.safetensors"
         write_whole(path, save_tensors(contiguous, metadata))
-        for old in self._checkpoints()[:-KEPT]:
-            old.unlink()
+        self._forget_checkpoints(KEPT)
 
     def load_checkpoint(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
         """The newest checkpoint that can be read, or None if there is none at all."""
@@ -102,7 +107,7 @@ class Run:
             except ValueError as error:
                 errors.append(str(error))
                 continue
-            if about["hash"] != self.config.hash:
+            if about["hash"] != self.hash:
                 raise ValueError(
                     f"the checkpoint {path} is of another configuration than {self.folder}"
                 )
@@ -111,6 +116,18 @@ class Run:
         if errors:
             raise ValueError(errors[0])
         return None
+
+    def rename_checkpoints(self, new_hash: str) -> None:
+        """Let the newest checkpoint go on as one of other settings: of a run made longer."""
+        found = self.load_checkpoint()
+        self.hash = new_hash
+        if found is not None:
+            arrays, about = found
+            self.save_checkpoint(about["steps"], arrays, {**about, "hash": new_hash})
+
+    def _forget_checkpoints(self, kept: int) -> None:
+        for old in self._checkpoints()[:-kept]:
+            old.unlink()
 
     def _checkpoints(self) -> list[Path]:
         return sorted((self.folder / CHECKPOINTS).glob("*.safetensors"))
@@ -165,9 +182,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         raise ValueError(f"the checkpoint {path} is damaged: {error}") from None
 
 
-def read_config(folder: Path) -> AnyConfig:
-    """The configuration of a run folder."""
-    return config_from_dict(_read_json(folder / CONFIG, "a run")["config"])
+def read_record(folder: Path) -> dict[str, Any]:
+    """What a run folder says of itself: settings of environment, agent and run, and provenance."""
+    return _read_json(folder / CONFIG, "a run")
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -1,17 +1,19 @@
-"""What all agents share: the optimiser, the target network, the compiled update.
+"""What all agents share: settings, weights as one vector, updates that nobody waits for.
 
-An agent's update is dispatched and not waited for: XLA computes it on its own thread while the
-caller steps the physics and draws the next batch. `sync` hands finished weights to the NumPy policy
-that acts.
+An agent acts, remembers, and learns. Its update is dispatched and not waited for: XLA computes it
+on its own thread while the caller steps the physics and draws the next batch. `sync` hands
+finished weights to the NumPy policy that acts.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -22,16 +24,62 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midstride.learn.config import AnyConfig, Config
-from midstride.learn.networks import named_arrays
-from midstride.learn.replay import Replay
-from midstride.learn.targets import concurrent_target, full_period_target
-from midstride.policies import AnyPolicy, Policy
+from midstride.envs.vector import LearnableEnvs, Step
+from midstride.policies import Policy
+from midstride.settings import Range, Settings
 
 Tree = Any
+Batch = dict[str, NDArray[Any]]
 Lap = Callable[[str], None]  # called when a piece of work, which it is told, is done
-# (online network, target network, batch) -> (loss, measurements)
-Loss = Callable[[Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
+Share = Annotated[float, Range(0, 1)]
+Count = Annotated[int, Range(1, 10**12)]
+
+
+@dataclass(frozen=True)
+class RunSettings(Settings):
+    """How long, how many, how often watched: the same for every agent."""
+
+    kind: ClassVar[str] = "setting of the run"
+
+    steps: Count = 100_000
+    """how many environment steps are taken, all environments together"""
+    num_envs: Annotated[int, Range(1, 100_000)] = 16
+    """how many environments are stepped together"""
+    seed: Annotated[int, Range(0, 2**31)] = 0
+    """starts everything random; the same seed on the same machine repeats exactly"""
+    evaluate_every: Count = 10_000
+    """environment steps between evaluations of the greedy policy"""
+    evaluation_episodes: Annotated[int, Range(1, 10**6)] = 16
+    """episodes of each evaluation; the last one has four times as many"""
+    checkpoint_every: Count = 20_000
+    """environment steps between checkpoints; what came after the last one is lost with a crash"""
+
+
+@dataclass(frozen=True)
+class AgentSettings(Settings):
+    """What every agent can be told."""
+
+    kind: ClassVar[str] = "setting of the agent"
+
+    agent: str
+    target: Literal["full_period", "concurrent"] = "full_period"
+    """full_period: bootstrap at the next observation (Algorithm 1); concurrent: at the switch"""
+    gamma_per_s: Annotated[float, Range(0, 0.999999)] = 0.818
+    """discount per second: a step of d seconds discounts by gamma^d (0.818 is 0.99 per 50 ms)"""
+    learning_rate: Annotated[float, Range(1e-12, 1e3)] = 1e-3
+    """step size of Adam at the start"""
+    learning_rate_end: Share = 0.0
+    """part of the learning rate that is left in the end; it falls linearly"""
+    batch_size: Annotated[int, Range(1, 10**6)] = 256
+    """transitions that each update learns from"""
+    update_every: Annotated[int, Range(1, 10**6)] = 4
+    """environment steps per update; fewer learn more from the same experience, and take longer"""
+    replay_size: Count = 200_000
+    """transitions that are remembered"""
+    target_tau: Share = 0.005
+    """how much of the online network enters the target network at each update (Polyak)"""
+    max_grad_norm: Annotated[float, Range(0)] = 10.0
+    """gradients are clipped to this norm; 0: not at all"""
 
 
 def configure_jax() -> None:
@@ -47,31 +95,31 @@ def configure_jax() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-class Agent:
-    """A Q-network that is learned: `dispatch` an update, `sync`, act with `policy`."""
+class Agent(ABC):
+    """An agent in training: what the training loop asks of it, and its weights.
 
-    config: Any
-    acts_with = "online"  # which weights
+    `state` holds everything that is learned, weights as flat vectors: a few arrays go into and out
+    of the compiled update instead of dozens, and the optimiser is one loop over numbers.
+    """
 
-    def __init__(self, config: AnyConfig, network: eqx.Module, loss: Loss | None = None) -> None:
-        """loss: of one batch; a subclass without it has updates of its own."""
-        self.config = config
-        # All weights are one vector in the compiled update: a few arrays go in and out instead of
-        # dozens, and the optimiser is one loop over numbers.
+    Settings: ClassVar[type[AgentSettings]]
+    run_defaults: ClassVar[RunSettings] = RunSettings()
+    acts_with: str = "online"  # which weights
+    policy: Any  # NumPy; acts in training
+    replay: Any
+
+    def __init__(self, settings: Any, run: RunSettings, network: eqx.Module) -> None:
+        self.settings = settings
         arrays, static = eqx.partition(network, eqx.is_array)
         online, unravel = ravel_pytree(arrays)
-        self._network = lambda weights: eqx.combine(unravel(weights), static)
+        self.network: Callable[[Any], Any] = lambda w: eqx.combine(unravel(w), static)
         self._shapes = {name: array.shape for name, array in named_arrays(network).items()}
-        clip = config.max_grad_norm
+        clip, rate = settings.max_grad_norm, settings.learning_rate
+        updates = max(1, run.steps // settings.update_every)
+        schedule = optax.linear_schedule(rate, rate * settings.learning_rate_end, updates)
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
-            optax.adam(
-                optax.linear_schedule(
-                    config.learning_rate,
-                    config.learning_rate * config.learning_rate_end,
-                    transition_steps=max(1, config.steps // config.update_every),
-                )
-            ),
+            optax.adam(schedule),
         )
         self.state: dict[str, Tree] = {
             "online": online,
@@ -79,28 +127,65 @@ class Agent:
             "optimiser": self._optimiser.init(online),
             "updates": jnp.zeros((), jnp.int32),
         }
-        self._loss = loss
-        self._update = jax.jit(self._updates, donate_argnums=0)
         self._under_way: deque[dict[str, Any]] = deque()
-        self.policy: Any = self._policy(online)  # acts in training
 
-    def _policy(self, weights: Any) -> AnyPolicy:
-        return Policy(self._named(weights))
+    # --- What the training loop asks
 
-    def sample(
-        self, replay: Replay, rng: np.random.Generator, updates: int
-    ) -> dict[str, NDArray[Any]]:
-        """Batches for `dispatch`, drawn from a replay."""
-        raise NotImplementedError
+    @classmethod
+    def check(cls, settings: Any, envs: LearnableEnvs) -> None:
+        """An error in one sentence if such an agent cannot learn in these environments."""
+        if settings.target == "concurrent" and envs.timing.latency_bounds_ticks[0] == 0:
+            raise ValueError(
+                "the concurrent target needs a latency above 0 at every step: with none, the "
+                "switch is the capture and nothing is learned; use target full_period"
+            )
 
-    def dispatch(self, batches: dict[str, NDArray[Any]], lap: Lap | None = None) -> None:
-        """Start updates on batches (updates, batch, ...), one after another, and return at once.
+    def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:  # noqa: B027
+        """Have what is learned from beside its own steps; `folder` keeps what took long to make."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Learn what comes before the first step of its own."""
+
+    @abstractmethod
+    def act(self, observation: Any, steps: int) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        """Actions to try after so many steps, and what is to be remembered of the choice."""
+
+    @abstractmethod
+    def remember(self, step: Step) -> None:
+        """Keep a step, to learn from."""
+
+    @abstractmethod
+    def ready(self, steps: int) -> bool:
+        """Whether there is enough to learn from."""
+
+    @abstractmethod
+    def sample(self, updates: int) -> Batch:
+        """Batches for `dispatch`."""
+
+    @abstractmethod
+    def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
+        """Start updates on batches, one after another, and return at once.
 
         lap: wait for each piece of work, and call it with the piece's name
         """
-        self.state, measured = self._update(self.state, batches)
-        finish_piece(measured, "fitting", lap)
-        self._under_way.append(measured)
+
+    def epsilon(self, steps: int) -> float:
+        """Share of random actions after so many steps."""
+        return 0.0
+
+    def averaged_policy(self) -> Policy:
+        """The policy of the target network, an average of the online ones: steadier than any.
+
+        Checkpoints of the online network oscillate; this is what is evaluated and saved.
+        """
+        self.sync()
+        return self.policy_of(self.state["target"])
+
+    @abstractmethod
+    def policy_of(self, weights: Any) -> Any:
+        """The NumPy policy of a vector of weights."""
+
+    # --- Updates under way
 
     def wait(self) -> None:
         """Until nothing is computed; who acts with which weights stays as it is."""
@@ -117,25 +202,39 @@ class Agent:
         return measured
 
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        self.policy.weights = self._policy(outcome.pop("policy")).weights
+        self.policy.weights = self.policy_of(outcome.pop("policy")).weights
         return {name: np.asarray(value) for name, value in outcome.items()}
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that is learned, by name: for a checkpoint."""
+    def step_optimiser(self, state: dict[str, Tree], gradient: Any) -> dict[str, Tree]:
+        """Online weights, optimiser and count after a gradient; the rest as it was."""
+        change, optimiser = self._optimiser.update(gradient, state["optimiser"])
+        online = optax.apply_updates(state["online"], change)
+        updates = state["updates"] + 1
+        return {**state, "online": online, "optimiser": optimiser, "updates": updates}
+
+    # --- Checkpoints
+
+    def arrays(self) -> Batch:
+        """Everything that is learned or remembered, by name: for a checkpoint."""
         self.sync()
         leaves = jax.tree.leaves(self.state)
-        return {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        learned = {f"agent.{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        return learned | {f"replay.{name}": array for name, array in self.replay.arrays().items()}
 
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: Batch) -> None:
         """Go on from `arrays` of a checkpoint."""
         leaves, structure = jax.tree.flatten(self.state)
-        saved = [arrays[name] for name in sorted(arrays)]
+        saved = [arrays[name] for name in sorted(arrays) if name.startswith("agent.")]
         if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
             raise ValueError("the checkpoint is of another network")
         self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
-        self.policy.weights = self._policy(self.state[self.acts_with]).weights
+        self.policy.weights = self.policy_of(self.state[self.acts_with]).weights
+        prefix = "replay."
+        self.replay.restore(
+            {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        )
 
-    def _named(self, weights: Any) -> dict[str, NDArray[Any]]:
+    def named(self, weights: Any) -> dict[str, NDArray[Any]]:
         """A vector of weights as named arrays, copied: the next update may reuse its memory."""
         vector = np.array(weights)
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in self._shapes.values()])
@@ -145,41 +244,6 @@ class Agent:
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
 
-    def averaged_policy(self) -> AnyPolicy:
-        """The policy of the target network, an average of the online ones: steadier than any.
-
-        Checkpoints of the online network oscillate; this is what is evaluated and saved.
-        """
-        self.sync()
-        return self._policy(self.state["target"])
-
-    def _updates(self, state: dict[str, Tree], batches: dict[str, Any]) -> tuple[Any, Any]:
-        state, measured = jax.lax.scan(self._one_update, state, batches)
-        # The next dispatch reuses the buffers of the state; the policy needs its own.
-        return state, {**measured, "policy": jnp.copy(state["online"])}
-
-    def _one_update(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
-        def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
-            assert self._loss is not None
-            return self._loss(self._network(online), self._network(state["target"]), batch)
-
-        (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
-        change, optimiser = self._optimiser.update(gradient, state["optimiser"])
-        online = optax.apply_updates(state["online"], change)
-        updates = state["updates"] + 1
-        return {
-            "online": online,
-            "target": self._moved_target(online, state["target"], updates),
-            "optimiser": optimiser,
-            "updates": updates,
-        }, {"loss": value, **measured}
-
-    def _moved_target(self, online: Tree, target: Tree, updates: Any) -> Tree:
-        if self.config.target_every:
-            copy = updates % self.config.target_every == 0
-            return jnp.where(copy, online, target)
-        return optax.incremental_update(online, target, self.config.target_tau)
-
 
 def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
     if lap is not None:
@@ -187,27 +251,11 @@ def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
         lap(piece)
 
 
-def bellman_target(config: Config, batch: dict[str, Any], bootstrap: Callable[[Any], Any]) -> Any:
-    """The target that the configuration asks for; `bootstrap(observation)` is the value there."""
-    if config.target == "full_period":
-        return full_period_target(
-            batch["reward_before"] + batch["reward_after"],
-            batch["terminated"],
-            bootstrap(batch["next_observation"]),
-            batch.get("bootstrap_discount", config.gamma),
-        )
-    return concurrent_target(
-        batch["reward_before"],
-        batch["reward_after"],
-        batch["terminated"],
-        bootstrap(batch["observation_at_switch"]),
-        config.gamma,
-        batch["latency_share"],
-    )
+def named_arrays(network: eqx.Module) -> dict[str, jax.Array]:
+    """The weights of a network by name, such as 'head.layers.0.weight'."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(network, eqx.is_array))
+    return {_name(path): leaf for path, leaf in leaves}
 
 
-def td_loss(q: Any, target: Any, weights: Any = 1.0) -> tuple[Any, dict[str, Any]]:
-    """Huber loss of chosen values against their targets, and what is worth watching."""
-    error = q - jax.lax.stop_gradient(target)
-    loss = (weights * optax.huber_loss(error)).mean()
-    return loss, {"q": q.mean(), "target": target.mean(), "error": error}
+def _name(path: tuple[object, ...]) -> str:
+    return ".".join(str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path)

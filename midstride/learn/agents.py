@@ -1,10 +1,109 @@
-"""The learning agents, by name."""
+"""The agents by name, and a training as a whole: environment, agent and run.
 
-from midstride.learn.agent import Agent, configure_jax
+Any agent that fits an environment's spaces trains on it: no task selects an algorithm, no algorithm
+knows a task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from midstride.envs.vector import Environment
+from midstride.learn.agent import Agent, AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.qtopt import QTOpt
+from midstride.settings import Settings, check_name, types_of
+from midstride.tasks.registry import environment_from, settings_of
 
-AGENTS = {"dqn": DQN, "drqn": DRQN}
+AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
 
-__all__ = ["AGENTS", "DQN", "DRQN", "Agent", "QTOpt", "configure_jax"]
+
+def agent_called(name: Any) -> type[Agent]:
+    if name not in AGENTS:
+        raise ValueError(f"unknown agent {name!r}: choose from {', '.join(AGENTS)}")
+    return AGENTS[name]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that is needed to repeat a training."""
+
+    environment: Environment
+    agent: AgentSettings
+    run: RunSettings
+
+    @classmethod
+    def of(cls, task: str, agent: str = "dqn", **values: Any) -> Training:
+        """From settings of all three by name, the others at their defaults."""
+        kinds = (settings_of(task), agent_called(agent).Settings, RunSettings)
+        given: list[dict[str, Any]] = [{"task": task}, {"agent": agent}, {}]
+        known = [tuple(types_of(kind)) for kind in kinds]
+        for name, value in values.items():
+            check_name(name, [n for names in known for n in names], f"setting of {task} or {agent}")
+            next(g for g, names in zip(given, known, strict=True) if name in names)[name] = value
+        run = replace(agent_called(agent).run_defaults, **given[2])
+        return cls(kinds[0](**given[0]), kinds[1](**given[1]), run)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Training:
+        """From what `to_dict` gave."""
+        parts = {}
+        for name in ("environment", "agent", "run"):
+            parts[name] = values.get(name)
+            if not isinstance(parts[name], dict):
+                raise ValueError(
+                    f"a training has settings of environment, agent and run: {name} is missing"
+                )
+        agent = agent_called(parts["agent"].get("agent"))
+        return cls(
+            environment_from(parts["environment"]),
+            agent.Settings.from_dict(parts["agent"]),
+            RunSettings.from_dict(parts["run"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: part.to_dict() for name, part in self.parts.items()}
+
+    def with_(self, **values: Any) -> Training:
+        """The same with other values of some settings, whichever part they are of."""
+        parts: dict[str, Any] = dict(self.parts)
+        for name, value in values.items():
+            owner = next((key for key, part in parts.items() if name in types_of(type(part))), None)
+            if owner is None:
+                raise ValueError(f"{self.environment.task} and {self.agent.agent} have no {name}")
+            parts[owner] = replace(parts[owner], **{name: value})
+        return Training(**parts)
+
+    @property
+    def parts(self) -> dict[str, Settings]:
+        return {"environment": self.environment, "agent": self.agent, "run": self.run}
+
+    def __getitem__(self, name: str) -> Any:
+        """A setting by its name, whichever part it is of."""
+        part = next(part for part in self.parts.values() if name in types_of(type(part)))
+        return part.to_dict()[name]
+
+    @property
+    def hash(self) -> str:
+        """Short name: equal trainings have equal hashes."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def label(self) -> str:
+        """A name for a run, from what sets it apart."""
+        knows = "+".join(self.environment.knows) or "none"
+        text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}"
+        return "".join(c if c.isalnum() or c in "-+._" else "_" for c in text)
+
+    def check(self) -> None:
+        """An error in one sentence if it cannot be trained: for before anything starts."""
+        small = {"scenes": 1} if "scenes" in types_of(type(self.environment)) else {}
+        envs = replace(self.environment, **small).make(1)
+        agent_called(self.agent.agent).check(self.agent, envs)
+        envs.close()

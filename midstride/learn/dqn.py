@@ -1,60 +1,268 @@
-"""DQN (Mnih et al., 2015) on the augmented state: the paper's Algorithm 1, discrete actions."""
+"""DQN (Mnih et al., 2015) on the augmented state: the paper's Algorithm 1, discrete actions.
+
+Continuous actions are made discrete by the agent: all combinations of a few levels of each.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from gymnasium import spaces
+from jax import Array
 from numpy.typing import NDArray
 
-from midstride.learn.agent import Agent, bellman_target, td_loss
-from midstride.learn.config import Config
-from midstride.learn.networks import FeedForward
-from midstride.learn.replay import Priorities, Replay, unpack
-from midstride.learn.targets import best_next
+from midstride.envs.vector import LearnableEnvs, Step
+from midstride.learn.agent import (
+    Agent,
+    AgentSettings,
+    Batch,
+    Count,
+    Lap,
+    RunSettings,
+    Share,
+    finish_piece,
+)
+from midstride.learn.priorities import Priorities
+from midstride.learn.replay import Replay, Row
+from midstride.learn.targets import best_next, concurrent_target, full_period_target
+from midstride.policies import QPolicy
+from midstride.settings import Range
+
+MAX_ACTIONS = 64
+
+
+@dataclass(frozen=True)
+class QSettings(AgentSettings):
+    """What DQN and recurrent DQN share."""
+
+    levels: Annotated[int, Range(2, MAX_ACTIONS)] = 3
+    """levels of each action dimension, in environments whose actions are continuous"""
+    hidden: tuple[int, ...] = (128, 128)
+    """sizes of the hidden layers"""
+    dueling: bool = False
+    """separate heads for the value of a state and the advantage of an action"""
+    double: bool = True
+    """choose the next action by the online network, value it by the target network"""
+    learning_starts: Count = 2_000
+    """environment steps before the first update"""
+    target_every: Annotated[int, Range(0)] = 0
+    """if above 0, copy the online network every so many updates instead of averaging"""
+    reward_scale: float | None = None
+    """factor on rewards in learning (default: the largest reward of a period becomes 1)"""
+    epsilon_start: Share = 1.0
+    """share of random actions at the start"""
+    epsilon_end: Share = 0.05
+    """share of random actions in the end"""
+    epsilon_fraction: Share = 0.3
+    """part of training over which it falls"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(size < 1 for size in self.hidden):
+            raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
+        if self.replay_size < self.learning_starts:
+            raise ValueError("replay_size must be at least learning_starts")
+
+
+@dataclass(frozen=True)
+class DQNSettings(QSettings):
+    """Of DQN."""
+
+    agent: Literal["dqn"] = "dqn"
+    """dqn: Q-learning with a feed-forward network"""
+    n_step: Annotated[int, Range(1)] = 1
+    """rewards summed before the bootstrap (full_period only)"""
+    prioritised: bool = False
+    """sample transitions in proportion to their last error"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target == "concurrent" and self.n_step != 1:
+            raise ValueError("the concurrent target has its bootstrap at the switch: use n_step 1")
+
+
+class Head(eqx.Module):
+    """Hidden layers with ReLU, then a value per action (dueling: value + centred advantage).
+
+    Inputs are unbatched, as Equinox has it: `jax.vmap` it. `QPolicy` computes the same in NumPy.
+    """
+
+    layers: list[eqx.nn.Linear]
+    advantage: eqx.nn.Linear
+    value: eqx.nn.Linear | None
+
+    def __init__(
+        self, inputs: int, hidden: tuple[int, ...], actions: int, dueling: bool, key: Array
+    ) -> None:
+        keys = jax.random.split(key, len(hidden) + 2)
+        sizes = (inputs, *hidden)
+        self.layers = [
+            eqx.nn.Linear(sizes[i], sizes[i + 1], key=keys[i]) for i in range(len(hidden))
+        ]
+        self.advantage = eqx.nn.Linear(sizes[-1], actions, key=keys[-2])
+        self.value = eqx.nn.Linear(sizes[-1], 1, key=keys[-1]) if dueling else None
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        q = self.advantage(x)
+        return q if self.value is None else self.value(x) + q - q.mean()
+
+
+class FeedForward(eqx.Module):
+    """Q(observation, .)."""
+
+    head: Head
+
+    def __call__(self, observation: Array) -> Array:
+        return self.head(observation)
 
 
 class DQN(Agent):
     """Feed-forward Q-learning from single transitions."""
 
-    def __init__(self, config: Config, columns: int, actions: int) -> None:
-        network = FeedForward(
-            columns, config.hidden, actions, config.dueling, jax.random.key(config.seed)
-        )
-        super().__init__(config, network, self._q_loss)
+    Settings: ClassVar[type[AgentSettings]] = DQNSettings
+    span = property(lambda self: self.settings.n_step)  # steps in a row that are learned from
+    lstm_size = 0
+
+    def __init__(
+        self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
+    ) -> None:
+        self.rng, self._total_steps = rng, run.steps
+        (columns,) = envs.single_observation_space.shape
+        self.table = action_table(envs.single_action_space, settings.levels)
+        is_discrete = self.table is None
+        self.actions = int(envs.single_action_space.n) if is_discrete else len(self.table)
+        super().__init__(settings, run, self.make_network(settings, columns, run.seed))
+        self.row = Row(columns, settings.target == "concurrent")
+        self.replay = Replay(settings.replay_size, run.num_envs, self.row, self.lstm_size)
+        scale = settings.reward_scale
+        self._reward_scale = envs.hints.reward_scale if scale is None else scale
+        self.policy = self.policy_of(self.state["online"])
+        self._update = jax.jit(self._updates, donate_argnums=0)
         self._priorities: Priorities | None = None
         self._sampled: deque[NDArray[Any]] = deque()  # places of each batch under way
 
-    def sample(
-        self, replay: Replay, rng: np.random.Generator, updates: int
-    ) -> dict[str, NDArray[Any]]:
-        """Batches (updates, batch_size, ...) for `dispatch`."""
-        config = self.config
-        shape = (updates, config.batch_size)
-        if config.prioritised:
-            places, weights = self._prioritised(replay, rng, shape)
-            rows, envs = np.divmod(places, replay.num_envs)
-            return {**replay.gather(rows, envs, config.n_step, config.gamma), "weights": weights}
-        rows, envs = replay.rows(rng, updates * config.batch_size, config.n_step)
-        return replay.gather(rows.reshape(shape), envs.reshape(shape), config.n_step, config.gamma)
+    def make_network(self, settings: Any, columns: int, seed: int) -> eqx.Module:
+        key = jax.random.key(seed)
+        return FeedForward(Head(columns, settings.hidden, self.actions, settings.dueling, key))
 
-    def _prioritised(
-        self, replay: Replay, rng: np.random.Generator, shape: tuple[int, int]
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
+    @classmethod
+    def check(cls, settings: Any, envs: LearnableEnvs) -> None:
+        super().check(settings, envs)
+        space = envs.single_observation_space
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"{settings.agent} observes a flat Box, not {space}")
+        action_table(envs.single_action_space, settings.levels)
+
+    def policy_of(self, weights: Any) -> QPolicy:
+        actions = None if self.table is None else self.table.tolist()
+        return QPolicy(self.named(weights), {"kind": "q", "actions": actions})
+
+    # --- Acting and remembering
+
+    def epsilon(self, steps: int) -> float:
+        s = self.settings
+        over = max(1.0, s.epsilon_fraction * self._total_steps)
+        fallen = s.epsilon_start - (s.epsilon_start - s.epsilon_end) * steps / over
+        return max(s.epsilon_end, fallen)
+
+    def act(self, observation: Any, steps: int) -> tuple[NDArray[Any], Batch]:
+        n, notes = len(observation), {}
+        if self.lstm_size:
+            notes = {
+                name: part.copy() for name, part in zip("hc", self.policy.state(n), strict=True)
+            }
+        greedy = self.policy.choose(observation)
+        explore = self.rng.random(n) < self.epsilon(steps)
+        chosen = np.where(explore, self.rng.integers(self.actions, size=n), greedy)
+        return (chosen if self.table is None else self.table[chosen]), {**notes, "action": chosen}
+
+    def remember(self, step: Step) -> None:
+        self.replay.add(step, self._reward_scale)
+
+    def ready(self, steps: int) -> bool:
+        held = min(self.replay.added, self.replay.length)
+        return steps >= self.settings.learning_starts and held >= self.span
+
+    # --- Learning
+
+    def sample(self, updates: int) -> Batch:
+        """Batches (updates, batch_size, ...)."""
+        s, replay = self.settings, self.replay
+        shape = (updates, s.batch_size)
+        if s.prioritised:
+            places, weights = self._prioritised(shape)
+            rows, envs = np.divmod(places, replay.num_envs)
+            found = replay.gather(rows, envs, s.n_step, s.gamma_per_s)
+            return {"transitions": found, "weights": weights}
+        rows, envs = replay.rows(self.rng, updates * s.batch_size, s.n_step)
+        found = replay.gather(rows.reshape(shape), envs.reshape(shape), s.n_step, s.gamma_per_s)
+        return {"transitions": found}
+
+    def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
+        self.state, measured = self._update(self.state, batches)
+        finish_piece(measured, "fitting", lap)
+        self._under_way.append(measured)
+
+    def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
+        state, measured = jax.lax.scan(self._one_update, state, batches)
+        # The next dispatch reuses the buffers of the state; the policy needs its own.
+        return state, {**measured, "policy": jnp.copy(state["online"])}
+
+    def _one_update(self, state: Any, batch: Any) -> tuple[Any, Any]:
+        """A step down the gradient, and the target network after it."""
+
+        def loss(online: Any) -> tuple[Any, Any]:
+            return self.loss(self.network(online), self.network(state["target"]), batch)
+
+        (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
+        state = self.step_optimiser(state, gradient)
+        if self.settings.target_every:
+            copy = state["updates"] % self.settings.target_every == 0
+            state["target"] = jnp.where(copy, state["online"], state["target"])
+        else:
+            tau = self.settings.target_tau
+            state["target"] = optax.incremental_update(state["online"], state["target"], tau)
+        return state, {"loss": value, **measured}
+
+    def loss(self, online: Any, target: Any, batch: Any) -> tuple[Any, Any]:
+        steps = self.row.unpack(batch["transitions"])
+
+        def bootstrap(observation: Any) -> Any:
+            by_target = jax.vmap(target)(observation)
+            by_online = jax.vmap(online)(observation) if self.settings.double else by_target
+            return best_next(by_online, by_target)
+
+        values = jax.vmap(online)(steps["observation_capture"])
+        q = jnp.take_along_axis(values, steps["action"][:, None], axis=1)[:, 0]
+        y = bellman_target(self.settings, steps, bootstrap)
+        return td_loss(q, y, batch.get("weights", 1.0))
+
+    # --- Prioritised sampling
+
+    def _prioritised(self, shape: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
+        replay = self.replay
         if self._priorities is None:
             self._priorities = Priorities(replay.length * replay.num_envs)
             self._seen = 0
         # A transition can be sampled once the n steps that it needs are there.
-        complete = replay.added - self.config.n_step + 1
+        complete = replay.added - self.settings.n_step + 1
         new = np.arange(max(self._seen, complete - replay.length), complete) % replay.length
         places = (new[:, None] * replay.num_envs + np.arange(replay.num_envs)).ravel()
         if len(places):
             self._priorities.set_new(places)
         self._seen = complete
-        sampled, weights = self._priorities.sample(rng, shape[0] * shape[1])
+        sampled, weights = self._priorities.sample(self.rng, shape[0] * shape[1])
         self._sampled.append(sampled)
         return sampled.reshape(shape), weights.reshape(shape)
 
@@ -64,15 +272,37 @@ class DQN(Agent):
             self._priorities.update(self._sampled.popleft(), measured["error"].ravel())
         return measured
 
-    def _q_loss(self, online: Any, target: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-        config = self.config
-        batch = {**batch, **unpack(batch["transitions"])}
 
-        def bootstrap(observation: Any) -> Any:
-            by_target = jax.vmap(target)(observation)
-            by_online = jax.vmap(online)(observation) if config.double else by_target
-            return best_next(by_online, by_target)
+def bellman_target(settings: QSettings, steps: Batch, bootstrap: Callable[[Any], Any]) -> Any:
+    """The target that the settings ask for; `bootstrap(observation)` is the value there."""
+    before, after = steps["reward_before_switch"], steps["reward_after_switch"]
+    ended, gamma = steps["terminated"], settings.gamma_per_s
+    if settings.target == "full_period":
+        value = bootstrap(steps["observation_next"])
+        return full_period_target(before + after, ended, value, gamma, steps["period_s"])
+    value = bootstrap(steps["observation_switch"])
+    return concurrent_target(before, after, ended, value, gamma, steps["latency_s"])
 
-        values = jax.vmap(online)(batch["observation"])
-        q = jnp.take_along_axis(values, batch["action"][:, None], axis=1)[:, 0]
-        return td_loss(q, bellman_target(config, batch, bootstrap), batch.get("weights", 1.0))
+
+def td_loss(q: Any, target: Any, weights: Any = 1.0) -> tuple[Any, dict[str, Any]]:
+    """Huber loss of chosen values against their targets, and what is worth watching."""
+    error = q - jax.lax.stop_gradient(target)
+    loss = (weights * optax.huber_loss(error)).mean()
+    return loss, {"q": q.mean(), "target": target.mean(), "error": error}
+
+
+def action_table(space: Any, levels: int) -> NDArray[Any] | None:
+    """The actions that numbers stand for, (count, *shape); None where actions are numbers."""
+    if isinstance(space, spaces.Discrete):
+        return None
+    if not isinstance(space, spaces.Box) or not space.is_bounded():
+        raise ValueError(f"cannot make discrete actions of {space}: it must be a bounded Box")
+    dims = int(np.prod(space.shape))
+    if levels**dims > MAX_ACTIONS:
+        raise ValueError(
+            f"{levels} levels of {dims} action dimensions make {levels**dims} discrete actions, "
+            f"more than {MAX_ACTIONS}: take fewer --levels, or an agent for continuous actions"
+        )
+    axes = np.linspace(space.low.ravel(), space.high.ravel(), levels).T
+    table = np.array(list(itertools.product(*axes)), space.dtype)
+    return table.reshape(-1, *space.shape)

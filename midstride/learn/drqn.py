@@ -6,47 +6,90 @@ steps without learning, "burn-in" (Kapturowski et al., 2019).
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
+from jax import Array
 
-from midstride.learn.agent import Agent, bellman_target, td_loss
-from midstride.learn.config import Config
-from midstride.learn.networks import Recurrent
-from midstride.learn.replay import Replay, unpack
+from midstride.learn.agent import AgentSettings, Batch
+from midstride.learn.dqn import DQN, Head, QSettings, bellman_target, td_loss
 from midstride.learn.targets import best_next
+from midstride.settings import Range
+
+State = tuple[Array, Array]  # of an LSTM: (h, c)
 
 
-class DRQN(Agent):
-    """Recurrent Q-learning from segments."""
+@dataclass(frozen=True)
+class DRQNSettings(QSettings):
+    """Of recurrent DQN."""
 
-    def __init__(self, config: Config, columns: int, actions: int) -> None:
-        network = Recurrent(
-            columns,
-            config.hidden,
-            actions,
-            config.dueling,
-            config.lstm_size,
-            jax.random.key(config.seed),
-        )
-        super().__init__(config, network, self._q_loss)
+    agent: Literal["drqn"] = "drqn"
+    """drqn: Q-learning with a recurrent network (an LSTM)"""
+    lstm_size: Annotated[int, Range(1)] = 64
+    """size of the recurrent state"""
+    segment: Annotated[int, Range(1)] = 10
+    """steps of a training segment that are learned from"""
+    burn_in: Annotated[int, Range(0)] = 5
+    """steps before them that only warm up the recurrent state"""
 
-    def sample(
-        self, replay: Replay, rng: np.random.Generator, updates: int
-    ) -> dict[str, NDArray[Any]]:
-        """Batches (updates, segments, steps, ...) for `dispatch`."""
-        config = self.config
-        count = max(1, config.batch_size // config.segment)
-        return replay.segments(rng, (updates, count), config.burn_in + config.segment)
 
-    def _q_loss(self, online: Any, target: Any, batch: dict[str, Any]) -> tuple[Any, Any]:
-        config = self.config
-        steps = unpack(jnp.swapaxes(batch["transitions"], 0, 1))  # (time, segments, ...)
+class Recurrent(eqx.Module):
+    """Q(observations so far, .): an LSTM on the observation, then the head on both."""
+
+    cell: eqx.nn.LSTMCell
+    head: Head
+
+    def __init__(self, inputs: int, settings: DRQNSettings, actions: int, key: Array) -> None:
+        cell_key, head_key = jax.random.split(key)
+        self.cell = eqx.nn.LSTMCell(inputs, settings.lstm_size, key=cell_key)
+        inputs += settings.lstm_size
+        self.head = Head(inputs, settings.hidden, actions, settings.dueling, head_key)
+
+    def __call__(self, state: State, observation: Array) -> tuple[State, Array]:
+        state = self.advance(state, self.project(observation))
+        return state, self.values(state, observation)
+
+    def project(self, observation: Array) -> Array:
+        """What an observation adds to the gates; of many steps it can be had all at once."""
+        assert self.cell.bias is not None
+        return self.cell.weight_ih @ observation + self.cell.bias
+
+    def advance(self, state: State, projected: Array) -> State:
+        """An LSTM step."""
+        h, c = state
+        gates = projected + self.cell.weight_hh @ h
+        i, f, g, o = jnp.split(gates, 4)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+    def values(self, state: State, observation: Array) -> Array:
+        """Q of each action, once the observation is in the state."""
+        return self.head(jnp.concatenate([observation, state[0]]))
+
+
+class DRQN(DQN):
+    """Recurrent Q-learning from segments: DQN with another network, other batches, another loss."""
+
+    Settings: ClassVar[type[AgentSettings]] = DRQNSettings
+    span = property(lambda self: self.settings.burn_in + self.settings.segment)
+    lstm_size = property(lambda self: self.settings.lstm_size)  # type: ignore[assignment]
+
+    def make_network(self, settings: Any, columns: int, seed: int) -> eqx.Module:
+        return Recurrent(columns, settings, self.actions, jax.random.key(seed))
+
+    def sample(self, updates: int) -> Batch:
+        """Batches (updates, segments, steps, ...)."""
+        count = max(1, self.settings.batch_size // self.settings.segment)
+        found: Batch = self.replay.segments(self.rng, (updates, count), self.span)
+        return found
+
+    def loss(self, online: Any, target: Any, batch: Any) -> tuple[Any, Any]:
+        steps = self.row.unpack(jnp.swapaxes(batch["transitions"], 0, 1))  # (time, segments, ...)
         states, target_states = (self._states(net, batch, steps) for net in (online, target))
-        steps = {name: value[config.burn_in :] for name, value in steps.items()}
+        steps = {name: value[self.settings.burn_in :] for name, value in steps.items()}
 
         def following(network: Any, states: Any, observation: Any) -> Any:
             """Q of a network one observation after the states it had."""
@@ -54,14 +97,15 @@ class DRQN(Agent):
 
         def bootstrap(observation: Any) -> Any:
             by_target = following(target, target_states, observation)
-            by_online = following(online, states, observation) if config.double else by_target
-            return best_next(by_online, by_target)
+            if not self.settings.double:
+                return best_next(by_target, by_target)
+            return best_next(following(online, states, observation), by_target)
 
-        values = jax.vmap(jax.vmap(online.values))(states, steps["observation"])
+        values = jax.vmap(jax.vmap(online.values))(states, steps["observation_capture"])
         q = jnp.take_along_axis(values, steps["action"][..., None], axis=-1)[..., 0]
-        return td_loss(q, bellman_target(config, steps, bootstrap))
+        return td_loss(q, bellman_target(self.settings, steps, bootstrap))
 
-    def _states(self, network: Any, batch: dict[str, Any], steps: dict[str, Any]) -> Any:
+    def _states(self, network: Any, batch: Any, steps: Any) -> Any:
         """Recurrent states (time, segments, size) after each step, from the burn-in's end on."""
 
         def step(state: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -70,9 +114,9 @@ class DRQN(Agent):
             # A new episode starts from nothing.
             return jax.tree.map(lambda x: jnp.where(done[:, None], 0.0, x), after), after
 
-        burn_in = self.config.burn_in
-        projected = jax.vmap(jax.vmap(network.project))(steps["observation"])
-        done = steps["done"]
+        burn_in = self.settings.burn_in
+        projected = jax.vmap(jax.vmap(network.project))(steps["observation_capture"])
+        done = steps["terminated"] | steps["truncated"]
         start = (batch["h"], batch["c"])
         state, _ = jax.lax.scan(step, start, (projected[:burn_in], done[:burn_in]))
         state = jax.lax.stop_gradient(state)

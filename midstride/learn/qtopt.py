@@ -8,8 +8,10 @@ transitions and fits several batches from it; every label is used a few times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,71 +19,171 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from midstride.envs.vector import LearnableEnvs, Step
 from midstride.learn import cem
-from midstride.learn.agent import Agent, Lap, Tree, finish_piece
-from midstride.learn.config import GraspConfig
-from midstride.learn.networks import Critic
-from midstride.learn.replay import Experience
-from midstride.learn.targets import concurrent_target, continuous_target
+from midstride.learn.agent import (
+    Agent,
+    AgentSettings,
+    Batch,
+    Count,
+    Lap,
+    RunSettings,
+    Share,
+    Tree,
+    finish_piece,
+)
+from midstride.learn.critic import Critic
+from midstride.learn.demonstrations import demonstrations
+from midstride.learn.frames import FrameReplay
+from midstride.learn.images import shifted, tinted
+from midstride.learn.search import explored, observed_kinds, search_space, value_range
+from midstride.learn.targets import concurrent_target, full_period_target
 from midstride.policies import CemPolicy
+from midstride.settings import Range
 
-# Values lie between these: a success is worth 1, less what its steps cost; cross-entropy wants
-# shares, so Q is where a value lies between them.
-LOWEST, HIGHEST = -0.25, 1.0
-_FITTED = ("state", "image", "action", "auxiliary")  # of a transition; labels need the rest
+_FITTED = ("state_capture", "image_capture", "action", "auxiliary")  # labels need the rest
 _AUXILIARY_LEARNING_RATE = 1e-3
 _SEARCHES = 32  # done at once: their numbers fit into a core's cache
 AUXILIARY_BLOCK = 100  # updates of the auxiliary head that are dispatched at once
+DEMONSTRATIONS = "demonstrations.safetensors"
+_PATCH = 16  # pixels that become one place of the smallest feature map
+
+
+@dataclass(frozen=True)
+class QTOptSettings(AgentSettings):
+    """Of QT-Opt."""
+
+    agent: Literal["qtopt"] = "qtopt"
+    """qtopt: Q-learning with continuous actions, chosen by the cross-entropy method"""
+    value_range: tuple[float, float] | None = None
+    """the lowest and the highest value that a state can have (default: as the environment says);
+    Q is learned as a share of the way between"""
+
+    hidden_size: Annotated[int, Range(1)] = 128
+    """size of the layers on image features, state and action together"""
+    samples: Annotated[int, Range(6)] = 64
+    """actions that each round of the cross-entropy method draws"""
+    rounds: Annotated[int, Range(1)] = 2
+    """rounds of the cross-entropy method, for labels"""
+    acting_rounds: Annotated[int, Range(1)] = 3
+    """rounds of the cross-entropy method, for acting"""
+
+    gamma_per_s: Annotated[float, Range(0, 0.999999)] = 0.95
+    """discount per second: a step of d seconds discounts by gamma^d"""
+    learning_rate: Annotated[float, Range(1e-12, 1e3)] = 6e-4
+    """step size of Adam at the start"""
+    learning_rate_end: Share = 1.0
+    """part of the learning rate that is left in the end; it falls linearly"""
+    batch_size: Annotated[int, Range(1, 10**6)] = 64
+    """transitions that each update learns from"""
+    replay_size: Count = 48_000
+    """transitions of its own that are remembered"""
+    target_tau: Share = 0.01
+    """how much of the online network enters the averaged target network at each update"""
+    target_lag: Annotated[int, Range(1)] = 500
+    """updates after which the second target network is copied from the first"""
+    acting_tau: Share = 0.0005
+    """how much of the online network enters the one that is evaluated and kept, at each update"""
+    averaged: bool = True
+    """act on averaged weights; otherwise act, evaluate and keep the newest"""
+    label_reuse: Annotated[int, Range(1)] = 2
+    """times that a Bellman label is learned from before it is forgotten"""
+
+    demonstrations: Annotated[int, Range(2)] = 12_000
+    """transitions that are there before its own: of the environment's scripted policies where it
+    has some, else of random actions"""
+    demonstration_share: Share = 0.25
+    """part of every batch that is demonstrations, in all of training"""
+    auxiliary_updates: Annotated[int, Range(0)] = 2_000
+    """updates of the auxiliary head alone, on demonstrations (images only)"""
+    offline_updates: Annotated[int, Range(0)] = 1_200
+    """updates on demonstrations before acting"""
+
+    auxiliary_weight: Annotated[float, Range(0)] = 1.0
+    """weight of the loss of a head that predicts simulator state from images, in training only"""
+    shift: Annotated[int, Range(0)] = 2
+    """images are shifted at random by up to so many pixels, in updates only"""
+    colour: Share = 0.0
+    """images are tinted at random by up to this share, in updates only"""
+
+    explore_share: Share = 0.1
+    """share of random continuous actions, and of random commands, while training"""
+    explore_sigma: Annotated[float, Range(0)] = 0.15
+    """deviation of the noise on continuous actions while training, in halves of their range"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.value_range is not None and not self.value_range[0] < self.value_range[1]:
+            raise ValueError(f"value_range must be a low and a high, got {self.value_range}")
 
 
 class QTOpt(Agent):
     """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
 
-    config: GraspConfig
-    network: type[Critic] = Critic
+    Settings: ClassVar[type[AgentSettings]] = QTOptSettings
+    run_defaults = RunSettings(
+        steps=48_000,
+        num_envs=64,
+        evaluate_every=8_000,
+        evaluation_episodes=80,
+        checkpoint_every=16_000,
+    )
 
     def __init__(
-        self,
-        config: GraspConfig,
-        blocks: dict[str, slice],
-        space: cem.ActionSpace,
-        auxiliary: NDArray[np.floating],
+        self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
     ) -> None:
-        """blocks: columns of the state; auxiliary: weights of what its head predicts."""
-        self.space = space
-        self._weights = jnp.asarray(auxiliary, jnp.float32)
-        self.search = cem.Search(samples=config.samples, rounds=config.rounds)
+        self.rng, self._run, self._envs = rng, run, envs
+        self.space, ends = search_space(envs)
+        self.search = cem.Search(samples=settings.samples, rounds=settings.rounds)
+        self.value_low, self.value_high = value_range(settings, envs)
+        kinds = observed_kinds(envs)
+        self._sees = "image" in kinds
+        hints, blocks = envs.hints, envs.layout.slices
+        has_head = self._sees and settings.auxiliary_weight > 0 and hints.auxiliary is not None
+        weights = hints.auxiliary_weights if has_head else None
+        self._weights = jnp.asarray(np.zeros(0) if weights is None else weights, jnp.float32)
         self._description = {
+            "kind": "cem",
             "blocks": {name: [part.start, part.stop] for name, part in blocks.items()},
-            "low": space.low.tolist(),
-            "high": space.high.tolist(),
-            "settings": space.settings.tolist(),
-            "search": self.search._replace(rounds=config.acting_rounds)._asdict(),
+            "low": self.space.low.tolist(),
+            "high": self.space.high.tolist(),
+            "settings": self.space.settings.tolist(),
+            "ends": ends,
+            "search": self.search._replace(rounds=settings.acting_rounds)._asdict(),
         }
-        network = self.network(
-            blocks,
-            config.image_size if config.observation == "image" else 0,
-            len(auxiliary) if config.auxiliary_weight > 0 else 0,
-            space.size,
-            config.hidden_size,
-            jax.random.key(config.seed),
-        )
+        size = kinds["image"][0][0] if self._sees else 0
+        key = jax.random.key(run.seed)
+        heads = len(self._weights)
+        network = Critic(blocks, size, heads, self.space.size, ends, settings.hidden_size, key)
         # In training it acts with weights newer than what is evaluated, steadier than the newest.
-        self.acts_with = "target" if config.averaged else "online"
-        super().__init__(config, network)
+        self.acts_with = "target" if settings.averaged else "online"
+        super().__init__(settings, run, network)
         online = self.state["online"]
         self.state |= {
             "lagged": jnp.copy(online),
             "acting": jnp.copy(online),
-            "key": jax.random.key_data(jax.random.key(config.seed + 1)),
+            "key": jax.random.key_data(jax.random.key(run.seed + 1)),
         }
+        self.policy = self.policy_of(online)
+        self.replay = self._new_replay(settings.replay_size)
+        self.demonstrations: FrameReplay | None = None
         self._label = jax.jit(self._label_block)
         self._update = jax.jit(self._fit_block, donate_argnums=0)
         self._alone = optax.adam(_AUXILIARY_LEARNING_RATE)
         self._auxiliary_updates = jax.jit(self._learn_auxiliary, donate_argnums=(0, 1))
 
-    def _policy(self, weights: Any) -> CemPolicy:
-        named = self._named(weights)
+    @classmethod
+    def check(cls, settings: Any, envs: LearnableEnvs) -> None:
+        super().check(settings, envs)
+        search_space(envs)
+        value_range(settings, envs)
+        kinds = observed_kinds(envs)
+        if "image" in kinds and kinds["image"][0][0] % _PATCH:
+            size = kinds["image"][0][0]
+            raise ValueError(f"qtopt needs an image_size that is a multiple of 16, got {size}")
+
+    def policy_of(self, weights: Any) -> CemPolicy:
+        named = self.named(weights)
         return CemPolicy(
             {name: array for name, array in named.items() if not name.startswith("auxiliary")},
             dict(self._description),
@@ -90,28 +192,74 @@ class QTOpt(Agent):
     def averaged_policy(self) -> CemPolicy:
         """The policy of averaged weights: steadier than any single ones."""
         self.sync()
-        return self._policy(self.state["acting" if self.config.averaged else "online"])
+        return self.policy_of(self.state["acting" if self.settings.averaged else "online"])
+
+    # --- Acting and remembering
+
+    def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:
+        """Demonstrations, made in environments of their own or kept in `folder`."""
+        path = None if folder is None else folder / DEMONSTRATIONS
+        replay = self._new_replay(self.settings.demonstrations)
+        envs = make_envs()
+        self.demonstrations = demonstrations(envs, replay, self._run.seed, path)
+        envs.close()
+
+    def prepare(self) -> None:
+        """The auxiliary head, and updates on demonstrations, before the first action of its own."""
+        s = self.settings
+        self.learn_auxiliary(s.auxiliary_updates)
+        at_once = max(1, self._run.num_envs // s.update_every)
+        for _ in range(s.offline_updates // at_once):
+            self.dispatch(self.sample(at_once))
+            self.sync(leave=1)
+
+    def epsilon(self, steps: int) -> float:
+        return float(self.settings.explore_share)
+
+    def act(self, observation: Any, steps: int) -> tuple[NDArray[Any], Batch]:
+        tell = self._envs.hints.auxiliary
+        notes = {} if tell is None else {"auxiliary": tell()}
+        s, commands = self.settings, self._envs.hints.commands
+        action = self.policy(observation)
+        tried = explored(action, self.space, commands, s.explore_sigma, s.explore_share, self.rng)
+        return tried, notes
+
+    def remember(self, step: Step) -> None:
+        self.replay.add(step)
+
+    def ready(self, steps: int) -> bool:
+        return True
+
+    def _new_replay(self, capacity: int) -> FrameReplay:
+        hints = self._envs.hints
+        others: dict[str, Any] = {"action": ((self.space.size,), np.float32)}
+        if hints.auxiliary_weights is not None:
+            others["auxiliary"] = (hints.auxiliary_weights.shape, np.float32)
+        return FrameReplay(
+            capacity,
+            self._run.num_envs,
+            observed_kinds(self._envs),
+            others,
+            hints.longest_episode or 1,
+            switch=self.settings.target == "concurrent",
+        )
 
     # --- Batches
 
-    def sample_experience(
-        self,
-        sources: Sequence[tuple[Experience, float]],
-        rng: np.random.Generator,
-        updates: int,
-    ) -> dict[str, NDArray[Any]]:
-        """A block of transitions, and which of them (updates, batch) each update is of.
-
-        sources: where from, and which share of the block from each
-        """
-        reuse, total = self.config.label_reuse, updates * self.config.batch_size
+    def sample(self, updates: int) -> Batch:
+        """A block of transitions, and which of them (updates, batch) each update is of."""
+        assert self.demonstrations is not None
+        share = self.settings.demonstration_share if len(self.replay) else 1.0
+        sources = [(self.demonstrations, share), (self.replay, 1 - share)]
+        sources = [source for source in sources if source[1] > 0]
+        reuse, total = self.settings.label_reuse, updates * self.settings.batch_size
         count = -(-total // reuse)
         counts = [round(share * count) for _, share in sources]
         counts[-1] += count - sum(counts)
-        parts = [r.sample(rng, c) for (r, _), c in zip(sources, counts, strict=True) if c]
+        parts = [r.sample(self.rng, c) for (r, _), c in zip(sources, counts, strict=True) if c]
         block = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        rounds = [rng.permutation(count) for _ in range(reuse)]
-        index = np.concatenate(rounds)[:total].reshape(updates, self.config.batch_size)
+        rounds = [self.rng.permutation(count) for _ in range(reuse)]
+        index = np.concatenate(rounds)[:total].reshape(updates, self.settings.batch_size)
         return {**block, "index": index}
 
     # --- Labels: the Bellman updater
@@ -119,13 +267,12 @@ class QTOpt(Agent):
     def label(self, target: Any, lagged: Any, batch: dict[str, Any], key: Any) -> Any:
         """Targets (n,) of Q: the smaller value, by two networks, of the best next action.
 
-        gamma is per second. Full period: from one observation to the next. Concurrent: from the
-        observation to the switch, where the new action is in flight (Eq. 8).
+        Full period: from one observation to the next. Concurrent: from the observation to the
+        switch, where the new action is in flight (Eq. 8).
         """
-        config = self.config
-        concurrent = config.target == "concurrent"
+        concurrent = self.settings.target == "concurrent"
         where = "switch" if concurrent else "next"
-        state, image = batch[f"{where}_state"], batch.get(f"{where}_image")
+        state, image = batch[f"state_{where}"], batch.get(f"image_{where}")
         features, _ = target.encode(state, image)
 
         def best(one: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -138,48 +285,46 @@ class QTOpt(Agent):
         keys = jax.random.split(key, len(state))
         action, first = jax.lax.map(best, (features, keys), batch_size=_SEARCHES)
         second = lagged.score(lagged.encode(state, image)[0], action)
-        value = LOWEST + (HIGHEST - LOWEST) * jax.nn.sigmoid(jnp.minimum(first, second))
-        reward, ended, gamma = batch["reward"], batch["terminated"], config.gamma
+        low, high = self.value_low, self.value_high
+        value = low + (high - low) * jax.nn.sigmoid(jnp.minimum(first, second))
+        before, after = batch["reward_before_switch"], batch["reward_after_switch"]
+        ended, gamma = batch["terminated"], self.settings.gamma_per_s
         if concurrent:
-            before = batch["reward_before"]
-            y = concurrent_target(before, reward - before, ended, value, gamma, batch["latency_s"])
+            y = concurrent_target(before, after, ended, value, gamma, batch["latency_s"])
         else:
-            y = continuous_target(reward, ended, value, gamma, batch["period_s"])
-        return jnp.clip((y - LOWEST) / (HIGHEST - LOWEST), 0.0, 1.0)
+            y = full_period_target(before + after, ended, value, gamma, batch["period_s"])
+        return jnp.clip((y - low) / (high - low), 0.0, 1.0)
 
     # --- Fitting: the trainer
 
     def fit(self, state: dict[str, Tree], batch: dict[str, Any], key: Any) -> tuple[Any, Any]:
         """One update on labelled transitions ("label")."""
-        config = self.config
+        s = self.settings
 
         def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
-            network = self._network(online)
-            features, predicted = network.encode(batch["state"], self._augmented(batch, key))
+            network = self.network(online)
+            image = self._augmented(batch, key)
+            features, predicted = network.encode(batch["state_capture"], image)
             logits = network.score(features, batch["action"])
             q_loss = optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean()
             auxiliary = self._auxiliary_loss(predicted, batch)
-            total = q_loss + config.auxiliary_weight * auxiliary
+            total = q_loss + s.auxiliary_weight * auxiliary
             return total, {"q": jax.nn.sigmoid(logits).mean(), "auxiliary": auxiliary}
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
-        change, optimiser = self._optimiser.update(gradient, state["optimiser"])
-        online = optax.apply_updates(state["online"], change)
-        updates = state["updates"] + 1
-        target = optax.incremental_update(online, state["target"], config.target_tau)
+        state = self.step_optimiser(state, gradient)
+        online, updates = state["online"], state["updates"]
+        target = optax.incremental_update(online, state["target"], s.target_tau)
         return {
             **state,
-            "online": online,
             "target": target,
-            "lagged": jnp.where(updates % config.target_lag == 0, target, state["lagged"]),
-            "acting": optax.incremental_update(online, state["acting"], config.acting_tau),
-            "optimiser": optimiser,
-            "updates": updates,
+            "lagged": jnp.where(updates % s.target_lag == 0, target, state["lagged"]),
+            "acting": optax.incremental_update(online, state["acting"], s.acting_tau),
         }, {"loss": value, **measured}
 
     # --- Both, one after the other
 
-    def dispatch(self, batches: dict[str, NDArray[Any]], lap: Lap | None = None) -> None:
+    def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         """Label a block, then fit the batches that `index` makes of it; return at once."""
         state = self.state
         fitted = {name: batches[name] for name in _FITTED if name in batches}
@@ -196,7 +341,7 @@ class QTOpt(Agent):
     def _label_block(self, target: Tree, lagged: Tree, key: Any, batch: dict[str, Any]) -> Any:
         """Labels, and the keys that come after: of the next block, of fitting this one."""
         key, label_key, fit_key = jax.random.split(jax.random.wrap_key_data(key), 3)
-        labels = self.label(self._network(target), self._network(lagged), batch, label_key)
+        labels = self.label(self.network(target), self.network(lagged), batch, label_key)
         return labels, jax.random.key_data(key), jax.random.key_data(fit_key)
 
     def _fit_block(self, state: Any, block: dict[str, Any], index: Any, key: Any) -> Any:
@@ -211,20 +356,21 @@ class QTOpt(Agent):
 
     # --- What is ours and not the paper's
 
-    def learn_auxiliary(self, replay: Experience, rng: np.random.Generator, updates: int) -> None:
+    def learn_auxiliary(self, updates: int) -> None:
         """Teach the image's layers with the auxiliary head alone; all networks start from it."""
-        if self.config.observation != "image" or not self.config.auxiliary_weight:
+        if not len(self._weights):
             return
+        assert self.demonstrations is not None
         optimiser = self._alone.init(self.state["online"])
         for _ in range(-(-updates // AUXILIARY_BLOCK)):
-            count = AUXILIARY_BLOCK * self.config.batch_size
-            batch = replay.sample(rng, count)
-            chosen = {name: batch[name] for name in ("state", "image", "auxiliary")}
+            count = AUXILIARY_BLOCK * self.settings.batch_size
+            batch = self.demonstrations.sample(self.rng, count)
+            chosen = {name: batch[name] for name in _FITTED if name != "action"}
             self.state, optimiser = self._auxiliary_updates(self.state, optimiser, chosen)
             self.wait()  # a block is large: one at a time
         online = self.state["online"]
         self.state |= {name: jnp.copy(online) for name in ("target", "lagged", "acting")}
-        self.policy = self._policy(online)
+        self.policy = self.policy_of(online)
 
     def _learn_auxiliary(self, state: Any, optimiser: Any, batch: dict[str, Any]) -> Any:
         def one(carry: Any, rows: dict[str, Any]) -> tuple[Any, None]:
@@ -233,13 +379,13 @@ class QTOpt(Agent):
 
             def loss(online: Tree) -> Any:
                 image = self._augmented(rows, now)
-                predicted = self._network(online).encode(rows["state"], image)[1]
+                predicted = self.network(online).encode(rows["state_capture"], image)[1]
                 return self._auxiliary_loss(predicted, rows)
 
             change, optimiser = self._alone.update(jax.grad(loss)(online), optimiser)
             return (optax.apply_updates(online, change), optimiser, key), None
 
-        size = self.config.batch_size
+        size = self.settings.batch_size
         batches = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
         key = jax.random.wrap_key_data(state["key"])
         (online, optimiser, key), _ = jax.lax.scan(one, (state["online"], optimiser, key), batches)
@@ -251,31 +397,12 @@ class QTOpt(Agent):
         return (self._weights * jnp.abs(predicted - batch["auxiliary"])).sum(axis=1).mean()
 
     def _augmented(self, batch: dict[str, Any], key: Any) -> Any:
-        image = batch.get("image")
+        image = batch.get("image_capture")
         if image is None:
             return None
         shift_key, colour_key = jax.random.split(key)
-        if self.config.shift:
-            image = shifted(image, shift_key, self.config.shift)
-        if self.config.colour:
-            image = tinted(image, colour_key, self.config.colour)
+        if self.settings.shift:
+            image = shifted(image, shift_key, self.settings.shift)
+        if self.settings.colour:
+            image = tinted(image, colour_key, self.settings.colour)
         return image
-
-
-def shifted(image: Any, key: Any, most: int) -> Any:
-    """Images (n, size, size, 3), each moved by up to `most` pixels; edges are repeated."""
-    n, size = image.shape[:2]
-    moved = jax.random.randint(key, (2, n, 1), -most, most + 1)
-    rows, columns = jnp.clip(jnp.arange(size) + moved, 0, size - 1)
-    # A pixel as one number: gathers go by numbers, and are slow.
-    pixel = jnp.pad(image, ((0, 0), (0, 0), (0, 0), (0, 1)))
-    pixel = jax.lax.bitcast_convert_type(pixel, jnp.uint32)
-    pixel = jnp.take_along_axis(pixel, rows[:, :, None], axis=1)
-    pixel = jnp.take_along_axis(pixel, columns[:, None, :], axis=2)
-    return jax.lax.bitcast_convert_type(pixel, jnp.uint8)[..., :3]
-
-
-def tinted(image: Any, key: Any, most: float) -> Any:
-    """Images (n, size, size, 3) with each channel scaled by up to 1 +- `most`."""
-    factor = 1 + most * jax.random.uniform(key, (len(image), 1, 1, 3), minval=-1, maxval=1)
-    return jnp.clip(image * factor, 0, 255)

@@ -23,6 +23,7 @@ class Stopwatch:
         self.measures = False  # whether the round under way is
         self._count = 0
         self._since = time.perf_counter()
+        self._aside = 0.0  # another clock's reading when the lap began
 
     @contextmanager
     def of(self, piece: str) -> Iterator[None]:
@@ -37,22 +38,30 @@ class Stopwatch:
         self.measures = self._count % _EVERY == _EVERY // 2
         return self.measures
 
-    def start(self) -> None:
-        """From now on a lap is counted."""
-        self._since = time.perf_counter()
+    def start(self, aside: float = 0.0) -> None:
+        """From now on a lap is counted; aside: the reading of a clock that runs inside of it."""
+        self._since, self._aside = time.perf_counter(), aside
 
-    def lap(self, piece: str) -> None:
-        """A piece has ended; the next begins."""
+    def lap(self, piece: str, aside: tuple[str, float] | None = None) -> None:
+        """A piece has ended; the next begins.
+
+        aside: another piece that was inside of it, and what its own clock reads now
+        """
         if self.measures:
             now = time.perf_counter()
-            self.rounds[piece] += now - self._since
+            spent = now - self._since
+            if aside is not None:
+                other, reading = aside
+                self.rounds[other] += reading - self._aside
+                spent -= reading - self._aside
+            self.rounds[piece] += spent
             self._since = now
 
-    def move(self, piece: str, to: str, seconds: float) -> None:
-        """Of the lap that has just ended, this much was of another piece."""
-        if self.measures:
-            self.rounds[piece] -= seconds
-            self.rounds[to] += seconds
+    def add(self, seconds: dict[str, float], rounds: dict[str, float]) -> None:
+        """What was counted before, in a training that is gone on with."""
+        for now, before in ((self.seconds, seconds), (self.rounds, rounds)):
+            for piece, spent in before.items():
+                now[piece] += spent
 
     def split(self, rounds_s: float) -> dict[str, float]:
         """Seconds of every piece, when all rounds together took `rounds_s`."""

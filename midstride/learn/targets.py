@@ -1,7 +1,9 @@
 """Bellman targets, blocking and concurrent, as pure functions of batched arrays.
 
-`terminated` is true where the task itself ended the episode: nothing follows. A time limit is not a
-termination: what follows is bootstrapped, from the observation at which the clock ran out.
+The discount is per second: a step of `d` seconds discounts by `gamma_per_s ** d`, so that agents of
+different periods value time alike. `terminated` is true where the task itself ended the episode:
+nothing follows. A time limit is not a termination: what follows is bootstrapped, from the
+observation at which the clock ran out.
 """
 
 from __future__ import annotations
@@ -23,39 +25,31 @@ def best_next(q_select: Array, q_value: Array) -> Array:
 
 
 def full_period_target(
-    reward: Array, terminated: Array, bootstrap: Array, discount: Array | float
+    reward: Array, terminated: Array, bootstrap_next: Array, gamma_per_s: float, elapsed_s: Array
 ) -> Array:
-    """y = r + gamma max_a' Q(s_{t+H}, c_{t+H}, a'): Algorithm 1, on the augmented state.
+    """y = r + gamma^H max_a' Q(s_{t+H}, c_{t+H}, a'): Algorithm 1, on the augmented state.
 
-    With n-step returns, `reward` is their discounted sum and `discount` is gamma^n.
+    With n-step returns, `reward` is their discounted sum and `elapsed_s` the sum of their periods.
     """
-    chex.assert_equal_shape([reward, terminated, bootstrap])
-    return reward + discount * jnp.where(terminated, 0.0, bootstrap)
+    chex.assert_equal_shape([reward, terminated, bootstrap_next, elapsed_s])
+    return reward + gamma_per_s**elapsed_s * jnp.where(terminated, 0.0, bootstrap_next)
 
 
 def concurrent_target(
-    reward_before: Array,
-    reward_after: Array,
+    reward_before_switch: Array,
+    reward_after_switch: Array,
     terminated: Array,
-    bootstrap_at_switch: Array,
-    gamma: float,
-    latency_share: Array,
+    bootstrap_switch: Array,
+    gamma_per_s: float,
+    latency_s: Array,
 ) -> Array:
-    """y = r_before + gamma^(t_AS/H) max_a' Q(s_{t+t_AS}, a_t in flight, a'): T_c*, Eq. 8.
+    """y = r_before + gamma^(t_AS) max_a' Q(s_{t+t_AS}, a_t in flight, a'): T_c*, Eq. 8.
 
-    latency_share: t_AS / H of each period. Where the task ended within the period nothing is
-    bootstrapped, and what was earned after the switch counts instead.
+    Where the task ended within the period nothing is bootstrapped, and what was earned after the
+    switch counts instead.
     """
     chex.assert_equal_shape(
-        [reward_before, reward_after, terminated, bootstrap_at_switch, latency_share]
+        [reward_before_switch, reward_after_switch, terminated, bootstrap_switch, latency_s]
     )
-    following = jnp.where(terminated, reward_after, bootstrap_at_switch)
-    return reward_before + gamma**latency_share * following
-
-
-def continuous_target(
-    reward_integral: Array, terminated: Array, bootstrap: Array, gamma: float, elapsed_s: Array
-) -> Array:
-    """y = (integral of gamma^(t'-t) r) + gamma^elapsed V, with gamma per second."""
-    chex.assert_equal_shape([reward_integral, terminated, bootstrap, elapsed_s])
-    return reward_integral + gamma**elapsed_s * jnp.where(terminated, 0.0, bootstrap)
+    following = jnp.where(terminated, reward_after_switch, bootstrap_switch)
+    return reward_before_switch + gamma_per_s**latency_s * following

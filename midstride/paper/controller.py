@@ -165,14 +165,6 @@ def compare(
     console.print(f"Picture: [bold]{path}[/bold]")
 
 
-def half_width(values: Array) -> float:
-    """Half the 95 % interval of the mean."""
-    n = len(values)
-    if n < 2:
-        return float("nan")
-    return float(student_t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
-
-
 def make_table(outcomes: Sequence[Outcome], period_s: float) -> Table:
     table = Table(
         title=f"Cartpole swing-up, one decision per {period_s * 1e3:g} ms: return of 1000",

@@ -26,8 +26,8 @@ from midstride.envs.vector import (
     Environment,
     Hints,
     Image,
-    Mask,
     ManyEnvs,
+    Mask,
     OneEnv,
     Outcome,
     available_cores,
@@ -77,7 +77,7 @@ class TaskSettings(Environment):
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), trace:latencies.csv (measured)"""
     execution: str | float | None = None
-    """how long a new action has run at the next observation, 25ms for example; or give the period"""
+    """how long a new action has run at the next observation (25ms); or give the period"""
     period: str | float | None = None
     """from one observation to the next (default: 50ms)"""
     knowledge: tuple[str, ...] = ()

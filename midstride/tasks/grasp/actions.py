@@ -10,12 +10,11 @@ of such an action counts.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from midstride.envs.vector import Commands
+from midstride.policies.cem import as_meant
 
 Array = NDArray[np.floating]
 
@@ -24,7 +23,6 @@ SIZE = len(NAMES)
 CLOSE, OPEN, TERMINATE = 4, 5, 6
 LOW = np.array([-1.0] * 4 + [0.0] * 3)
 HIGH = np.ones(SIZE)
-_OTHERS = (np.arange(SIZE) != TERMINATE).astype(np.float32)
 
 
 # Of gripper and terminate: nothing, close, open, end the episode; and how often each is tried.
@@ -35,14 +33,9 @@ COMMANDS = Commands(
 )
 
 
-def meant(actions: Any) -> Any:
-    """Actions (..., 7), NumPy or JAX, as they are meant: what terminates does nothing else."""
-    return actions * (1 - (actions[..., TERMINATE:] > 0.5) * _OTHERS)
-
-
 def decode(actions: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Of actions (n, 7): displacement (n, 4), grip (+1 open, -1 close, 0 as it is), terminate."""
-    actions = meant(actions)
+    actions = as_meant(actions, TERMINATE)
     close, open_ = actions[:, CLOSE], actions[:, OPEN]
     on = np.maximum(close, open_) > 0.5
     return actions[:, :4], np.where(on, np.sign(open_ - close), 0.0), actions[:, TERMINATE] > 0.5

@@ -1,9 +1,9 @@
 """The grasping world: many arms and bins, stepped together; the one place where its time passes.
 
-The world is a plant of the one clock (`flight.py`). Up to the switch the motion in flight goes on; at
-the switch the new action pre-empts it: its goal is relative to where the hand is then. In concurrent
-control the next capture comes after a fixed period; in blocking control once the hand has arrived
-and is at rest. Blocking thinks while it stands still; there is no other difference.
+The world is a plant of the one clock (`flight.py`). Up to the switch the motion in flight goes on;
+at the switch the new action pre-empts it: its goal is relative to where the hand is then. In
+concurrent control the next capture comes after a fixed period; in blocking control once the hand
+has arrived and is at rest. Blocking thinks while it stands still; there is no other difference.
 
 The controller has a turn at every capture, at every switch, and every 20 ms after each: the
 reference moves on, and inverse kinematics gives joint targets. Captures and switches may come at
@@ -221,9 +221,7 @@ class World:
         self._at_switch = at_switch
         self.flight.capture(actions, latency_ticks, active)
         passed = self.flight.period(self, end, active)
-        return Decision(
-            latency_ticks, passed, self._pose_at_switch, self._commanded, self._trail
-        )
+        return Decision(latency_ticks, passed, self._pose_at_switch, self._commanded, self._trail)
 
     def switch(self, which: Mask, actions: Array) -> None:
         """Goals relative to where the hands are now, within the workspace."""

@@ -1,9 +1,4 @@
-"""What a sweep says: areas, interquartile means, pairwise comparisons, with bootstrap intervals.
-
-Draws of hyperparameters are what is sampled, so draws are what is resampled: a bootstrap sample
-takes whole pairs, the same draws in every arm. The measures are those of Agarwal et al. (2021),
-"Deep RL at the edge of the statistical precipice", with draws in the place of tasks.
-"""
+"""All intervals and comparisons: of means, of shares, of trainings, of paired draws."""
 
 from __future__ import annotations
 
@@ -13,10 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest, bootstrap
+from scipy.stats import t as student_t
 
 Array = NDArray[np.floating]
 
 RESAMPLES = 5000
+NESTED_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -119,3 +117,53 @@ def _order(text: str) -> tuple[int, float, str]:
         return 0, float(text.removesuffix("ms").split(" ")[0]), text
     except ValueError:
         return 1, 0.0, text
+
+
+# --- Intervals ------------------------------------------------------------------------------------
+
+
+def share_interval(successes: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:
+    """The 95 % interval (Wilson) of a share, from zeros and ones: also where all are the same."""
+    array = np.asarray(successes, float)
+    found = binomtest(int(array.sum()), len(array)).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
+
+
+def nested_interval(
+    groups: Sequence[Sequence[float]], others: Sequence[Sequence[float]] | None = None
+) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean over groups of episodes, one per training.
+
+    Trainings are drawn, then episodes of each: both vary. With `others`, of the difference of
+    the means. With few trainings it is narrower than it should be: look at each of them too.
+    """
+    rng = np.random.default_rng(0)
+
+    def means(groups: Sequence[Sequence[float]]) -> NDArray[np.floating]:
+        arrays = [np.asarray(group, float) for group in groups]
+        found = np.zeros(NESTED_RESAMPLES)
+        for k in range(NESTED_RESAMPLES):
+            drawn = [arrays[i] for i in rng.integers(len(arrays), size=len(arrays))]
+            found[k] = np.mean([a[rng.integers(len(a), size=len(a))].mean() for a in drawn])
+        return found
+
+    found = means(groups) if others is None else means(groups) - means(others)
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def interval(values: Sequence[float] | NDArray[np.floating]) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean."""
+    array = np.asarray(values, float)
+    if len(array) < 2 or np.ptp(array) == 0:
+        return float(array.mean()), float(array.mean())
+    found = bootstrap((array,), np.mean, n_resamples=2000, rng=np.random.default_rng(0))
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def half_width(values: NDArray[np.floating]) -> float:
+    """Half the 95 % interval of the mean."""
+    n = len(values)
+    if n < 2:
+        return float("nan")
+    return float(student_t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))

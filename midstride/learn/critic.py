@@ -1,7 +1,7 @@
-"""Q-networks in JAX: feed-forward, recurrent, and a critic of images and continuous actions.
+"""The critic of QT-Opt: a value of image, state, knowledge and action.
 
-The first two end in one value per discrete action; their inputs are unbatched, as Equinox has it:
-`jax.vmap` them. The critic takes batches. `policies.py` computes the same numbers with NumPy alone.
+The image trunk meets the action late; every block of the state has its own dense layers, and the
+results are summed. It takes batches. `policies/cem.py` computes the same numbers with NumPy alone.
 """
 
 from __future__ import annotations
@@ -14,93 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from midstride.policies import SIDES, blocks_of
-from midstride.tasks.grasp.actions import meant
-
-State = tuple[Array, Array]  # of an LSTM: (h, c)
-
-
-class Head(eqx.Module):
-    """Hidden layers with ReLU, then a value per action (dueling: value + centred advantage)."""
-
-    layers: list[eqx.nn.Linear]
-    advantage: eqx.nn.Linear
-    value: eqx.nn.Linear | None
-
-    def __init__(
-        self, inputs: int, hidden: tuple[int, ...], actions: int, dueling: bool, key: Array
-    ) -> None:
-        keys = jax.random.split(key, len(hidden) + 2)
-        sizes = (inputs, *hidden)
-        self.layers = [
-            eqx.nn.Linear(sizes[i], sizes[i + 1], key=keys[i]) for i in range(len(hidden))
-        ]
-        self.advantage = eqx.nn.Linear(sizes[-1], actions, key=keys[-2])
-        self.value = eqx.nn.Linear(sizes[-1], 1, key=keys[-1]) if dueling else None
-
-    def __call__(self, x: Array) -> Array:
-        for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        q = self.advantage(x)
-        if self.value is None:
-            return q
-        return self.value(x) + q - q.mean()
-
-
-class FeedForward(eqx.Module):
-    """Q(observation, .)."""
-
-    head: Head
-
-    def __init__(
-        self, inputs: int, hidden: tuple[int, ...], actions: int, dueling: bool, key: Array
-    ) -> None:
-        self.head = Head(inputs, hidden, actions, dueling, key)
-
-    def __call__(self, observation: Array) -> Array:
-        return self.head(observation)
-
-
-class Recurrent(eqx.Module):
-    """Q(observations so far, .): an LSTM on the observation, then the head on both."""
-
-    cell: eqx.nn.LSTMCell
-    head: Head
-
-    def __init__(
-        self,
-        inputs: int,
-        hidden: tuple[int, ...],
-        actions: int,
-        dueling: bool,
-        lstm_size: int,
-        key: Array,
-    ) -> None:
-        cell_key, head_key = jax.random.split(key)
-        self.cell = eqx.nn.LSTMCell(inputs, lstm_size, key=cell_key)
-        self.head = Head(inputs + lstm_size, hidden, actions, dueling, head_key)
-
-    def __call__(self, state: State, observation: Array) -> tuple[State, Array]:
-        state = self.advance(state, self.project(observation))
-        return state, self.values(state, observation)
-
-    def project(self, observation: Array) -> Array:
-        """What an observation adds to the gates; of many steps it can be had all at once."""
-        assert self.cell.bias is not None
-        return self.cell.weight_ih @ observation + self.cell.bias
-
-    def advance(self, state: State, projected: Array) -> State:
-        """An LSTM step."""
-        h, c = state
-        gates = projected + self.cell.weight_hh @ h
-        i, f, g, o = jnp.split(gates, 4)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return jax.nn.sigmoid(o) * jnp.tanh(c), c
-
-    def values(self, state: State, observation: Array) -> Array:
-        """Q of each action, once the observation is in the state."""
-        return self.head(jnp.concatenate([observation, state[0]]))
-
+from midstride.policies.cem import SIDES, as_meant, blocks_of
 
 _CHANNELS = (32, 48, 96)  # after the patches, and after each merge of 2 x 2 of them
 IMAGE_FEATURES = 192
@@ -124,6 +38,7 @@ class Critic(eqx.Module):
     layers: list[eqx.nn.Linear]
     out: eqx.nn.Linear
     columns: tuple[tuple[str, int, int], ...] = eqx.field(static=True)
+    ends: int | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -131,10 +46,14 @@ class Critic(eqx.Module):
         image_size: int,
         auxiliary: int,
         actions: int,
+        ends: int | None,
         hidden: int,
         key: Array,
     ) -> None:
-        """blocks: columns of the state; image_size: 0 for none; auxiliary: numbers to predict."""
+        """blocks: columns of the state; image_size: 0 for none; auxiliary: numbers to predict.
+
+        ends: column of an action that, when on, silences all others; None if there is none
+        """
         keys = iter(jax.random.split(key, 4 * len(blocks) + 32))
 
         def linear(inputs: int, outputs: int, gain: float = 2.0) -> eqx.nn.Linear:
@@ -144,6 +63,7 @@ class Critic(eqx.Module):
                 lambda one: (one.weight, one.bias), layer, (weight, jnp.zeros(outputs))
             )
 
+        self.ends = ends
         self.columns = tuple((name, part.start, part.stop) for name, part in blocks.items())
         self.blocks = {
             name: [
@@ -188,12 +108,12 @@ class Critic(eqx.Module):
         return features + _apply(self.image[1], x), predicted
 
     def score(self, features: Array, action: Array) -> Array:
-        """Logits of actions (..., 7), given features (..., hidden).
+        """Logits of actions (..., size), given features (..., hidden).
 
         What an action that terminates says beside is not seen: a search would find the numbers
         there that flatter it most.
         """
-        x = jax.nn.relu(features + _apply(self.action, meant(action)))
+        x = jax.nn.relu(features + _apply(self.action, as_meant(action, self.ends)))
         for layer in self.layers:
             x = jax.nn.relu(_apply(layer, x))
         return _apply(self.out, x)[..., 0]
@@ -202,13 +122,3 @@ class Critic(eqx.Module):
 def _apply(layer: eqx.nn.Linear, x: Array) -> Array:
     assert layer.bias is not None
     return x @ layer.weight.T + layer.bias
-
-
-def named_arrays(network: eqx.Module) -> dict[str, Array]:
-    """The weights of a network by name, such as 'head.layers.0.weight'."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(network, eqx.is_array))
-    return {_name(path): leaf for path, leaf in leaves}
-
-
-def _name(path: tuple[object, ...]) -> str:
-    return ".".join(str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in path)

@@ -1,0 +1,121 @@
+"""Environments that others wrote, as vector environments to learn in: gym:ID and dmc:DOMAIN/TASK."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from midstride.envs.concurrent import Concurrent
+from midstride.envs.vector import Environment, Hints
+from midstride.knowledge import MAX_STACK, Layout, check_features
+from midstride.settings import Range
+from midstride.timing import LatencyModel, Timing, as_seconds, latency_text, read_latency, time_text
+
+
+@dataclass(frozen=True)
+class WrappedSettings(Environment):
+    """Of Gymnasium's MuJoCo environments (gym:ID) and DeepMind Control's (dmc:DOMAIN/TASK)."""
+
+    task: str
+    """gym:ID (a Gymnasium MuJoCo environment; gym:module:ID imports the module first) or
+    dmc:DOMAIN/TASK"""
+    latency: str | float | LatencyModel = "0"
+    """from an observation to the switch to the action chosen on it, at most the environment's own
+    period: 10ms, or episode:0,10ms (drawn at each reset), step:0,10ms (at each step),
+    trace:latencies.csv (measured)"""
+    knowledge: tuple[str, ...] = ()
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go (position actuators only)"""
+    stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
+    """how many previous observations are observed too, 0 to 4"""
+    stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
+    """how many previous actions are observed too, 0 to 4"""
+    tick: str | float | None = None
+    """a finer timestep of the physics than the environment's own"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        read_latency(self.latency)
+        as_seconds(self.tick)
+        kind, _, name = self.task.partition(":")
+        if kind not in ("gym", "dmc") or not name or (kind == "dmc" and name.count("/") != 1):
+            raise ValueError(f"a task of others is gym:ID or dmc:DOMAIN/TASK, got {self.task!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {"latency": latency_text(self.latency), "tick": time_text(self.tick)}
+        return {**super().to_dict(), **times}
+
+    def make_one(
+        self, render_mode: str | None = None, observe_switch: bool = False
+    ) -> gymnasium.Env[Any, Any]:
+        """One environment, concurrent."""
+        kind, _, name = self.task.partition(":")
+        if kind == "dmc":
+            from midstride.envs.dm_control import DMControlEnv
+
+            bare: gymnasium.Env[Any, Any] = DMControlEnv(*name.split("/"), render_mode)
+        else:
+            bare = _make_gymnasium(name, render_mode)
+        return Concurrent(
+            bare,
+            latency=read_latency(self.latency),
+            knowledge=self.knowledge,
+            stack_observations=self.stack_observations,
+            stack_actions=self.stack_actions,
+            tick=as_seconds(self.tick),
+            observe_switch=observe_switch,
+        )
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> WrappedEnvs:
+        return WrappedEnvs(self, num_envs, render_mode, observe_switch)
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        return self.knowledge
+
+    @property
+    def label(self) -> str:
+        return f"{self.task}-latency_{latency_text(self.latency)}"
+
+
+class WrappedEnvs(SyncVectorEnv):
+    """Environments of others, one after another in this process."""
+
+    camera_s = 0.0
+
+    def __init__(
+        self,
+        settings: WrappedSettings,
+        num_envs: int,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> None:
+        make = partial(settings.make_one, render_mode, observe_switch)
+        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.layout: Layout = self.envs[0].get_wrapper_attr("layout")
+        self.timing: Timing = self.envs[0].get_wrapper_attr("timing")
+        longest = self.envs[0].spec.max_episode_steps if self.envs[0].spec else None
+        self.hints = Hints(longest_episode=longest)
+
+
+def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    here = str(Path.cwd())
+    if ":" in name and here not in sys.path:  # the user's own module, in the folder they are in
+        sys.path.insert(0, here)
+    try:
+        return gymnasium.make(name, render_mode=render_mode)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"unknown Gymnasium environment {name!r}: {error}") from None

@@ -1,0 +1,71 @@
+"""Demonstrations: what an agent learns from before it acts itself.
+
+The environment's own scripted policies where it has some, random actions elsewhere. They depend on
+the environment and the seed alone: two trainings that differ in what they know see the same ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from midstride.disk.files import write_whole
+from midstride.envs.vector import Act, LearnableEnvs, interact
+from midstride.learn.frames import FrameReplay
+
+
+def demonstrations(
+    envs: LearnableEnvs, replay: FrameReplay, seed: int, path: Path | None
+) -> FrameReplay:
+    """Fill a replay from `path`, or by demonstrating if it is not there; then it is."""
+    arrays = None if path is None else _read(path)
+    if arrays is not None:
+        replay.restore(arrays)
+        return replay
+    rng = np.random.default_rng([seed, 1])
+    act = noting(envs, (envs.hints.demonstrator or random_actor(envs))(rng))
+    for step in interact(envs, act, int(rng.integers(2**31)), lambda which: None):
+        replay.add(step)
+        if replay.added == replay.length:
+            break
+    replay.cut()
+    if path is not None:
+        contiguous = {name: np.asarray(a, order="C") for name, a in replay.arrays().items()}
+        write_whole(path, save_tensors(contiguous))
+    return replay
+
+
+def noting(envs: LearnableEnvs, act: Act) -> Act:
+    """Act, and note what the image ought to tell, where the environments know that."""
+    tell = envs.hints.auxiliary
+
+    def told(observation: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        auxiliary = {} if tell is None else {"auxiliary": tell()}
+        action, notes = act(observation)
+        return action, {**notes, **auxiliary}
+
+    return told
+
+
+def random_actor(envs: LearnableEnvs) -> Any:
+    """Actions drawn evenly from the bounds of the action space."""
+    low, high = envs.single_action_space.low, envs.single_action_space.high
+    shape = (envs.num_envs, *low.shape)
+
+    def demonstrator(rng: np.random.Generator) -> Act:
+        return lambda observation: (rng.uniform(low, high, shape).astype(low.dtype), {})
+
+    return demonstrator
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]] | None:
+    try:
+        return dict(load_tensors(path.read_bytes()))
+    except (OSError, SafetensorError):  # not there, or damaged: it can be made again
+        return None

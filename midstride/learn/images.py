@@ -1,0 +1,27 @@
+"""Images changed at random in updates, so that a network does not learn them by heart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def shifted(image: Any, key: Any, most: int) -> Any:
+    """Images (n, size, size, 3), each moved by up to `most` pixels; edges are repeated."""
+    n, size = image.shape[:2]
+    moved = jax.random.randint(key, (2, n, 1), -most, most + 1)
+    rows, columns = jnp.clip(jnp.arange(size) + moved, 0, size - 1)
+    # A pixel as one number: gathers go by numbers, and are slow.
+    pixel = jnp.pad(image, ((0, 0), (0, 0), (0, 0), (0, 1)))
+    pixel = jax.lax.bitcast_convert_type(pixel, jnp.uint32)
+    pixel = jnp.take_along_axis(pixel, rows[:, :, None], axis=1)
+    pixel = jnp.take_along_axis(pixel, columns[:, None, :], axis=2)
+    return jax.lax.bitcast_convert_type(pixel, jnp.uint8)[..., :3]
+
+
+def tinted(image: Any, key: Any, most: float) -> Any:
+    """Images (n, size, size, 3) with each channel scaled by up to 1 +- `most`."""
+    factor = 1 + most * jax.random.uniform(key, (len(image), 1, 1, 3), minval=-1, maxval=1)
+    return jnp.clip(image * factor, 0, 255)

@@ -1,0 +1,75 @@
+"""Environments as an agent that searches for continuous actions sees them, and its exploration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from midstride.envs.vector import Commands, LearnableEnvs
+from midstride.learn import cem
+from midstride.learn.frames import Kind
+
+
+def observed_kinds(envs: LearnableEnvs) -> dict[str, Kind]:
+    """Parts of an observation that are learned from, with their shapes and types."""
+    space = envs.single_observation_space
+    if isinstance(space, spaces.Dict) and {"image", "state"} <= space.keys():
+        return {name: (space[name].shape, space[name].dtype) for name in ("state", "image")}
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return {"state": (space.shape, np.float32)}
+    raise ValueError(f"qtopt observes a flat Box, or a Dict of image and state, not {space}")
+
+
+def search_space(envs: LearnableEnvs) -> tuple[cem.ActionSpace, int | None]:
+    """What an action can be, and which column of it silences the others, if any."""
+    space, commands = envs.single_action_space, envs.hints.commands
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or not space.is_bounded():
+        raise ValueError(
+            f"qtopt needs continuous actions with bounds, not {space}; our tasks have them with "
+            "--actions continuous"
+        )
+    if commands is None:
+        return cem.ActionSpace(space.low, space.high, np.zeros((1, 0))), None
+    free = len(space.low) - commands.settings.shape[1]
+    low, high = space.low[:free].astype(float), space.high[:free].astype(float)
+    return cem.ActionSpace(low, high, commands.settings), commands.ends
+
+
+def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float]:
+    """The lowest and the highest value that a state can have."""
+    if settings.value_range is not None:
+        return settings.value_range
+    if envs.hints.value_bounds is None:
+        raise ValueError(
+            "qtopt learns values between bounds, and this environment does not say what they are: "
+            "give --value-range LOW HIGH, the lowest and the highest discounted return"
+        )
+    return envs.hints.value_bounds(settings.gamma_per_s)
+
+
+def explored(
+    action: NDArray[np.floating],
+    space: cem.ActionSpace,
+    commands: Commands | None,
+    sigma: float,
+    share: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float32]:
+    """Actions (n, size) with noise on what is continuous, and now and then something else."""
+    n, free = len(action), len(space.low)
+    half = (space.high - space.low) / 2
+    tried = np.array(action, np.float32)
+    noise = sigma * rng.standard_normal((n, free)) * half
+    tried[:, :free] = np.clip(tried[:, :free] + noise, space.low, space.high)
+    anywhere = rng.random(n) < share
+    drawn = rng.uniform(space.low, space.high, (int(anywhere.sum()), free))
+    tried[anywhere, :free] = drawn
+    if commands is not None:
+        anything = rng.random(n) < share
+        count = int(anything.sum())
+        chosen = rng.choice(len(commands.settings), count, p=commands.tried)
+        tried[anything, free:] = commands.settings[chosen]
+    return tried

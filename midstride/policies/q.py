@@ -1,0 +1,109 @@
+"""Greedy policies of Q-networks over discrete actions, feed-forward and recurrent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Weights = dict[str, NDArray[Any]]
+
+
+class QPolicy:
+    """Greedy policy of a Q-network: `policy(observation) -> action`, or for a batch of them.
+
+    Actions are those of the environment: `description["actions"]` lists what the network's choices
+    stand for, where that is not the choice's own number. Call `reset()` before each episode; a
+    recurrent policy forgets, a feed-forward one has nothing to forget.
+    """
+
+    def __init__(self, weights: Weights, description: dict[str, Any] | None = None) -> None:
+        self.weights = weights
+        self.description = description or {}
+        actions = self.description.get("actions")
+        self._actions = None if actions is None else np.array(actions, np.float32)
+        self._state: tuple[Array, Array] | None = None
+
+    @property
+    def is_recurrent(self) -> bool:
+        return "cell.weight_hh" in self.weights
+
+    @property
+    def lstm_size(self) -> int:
+        return self.weights["cell.weight_hh"].shape[1] if self.is_recurrent else 0
+
+    @property
+    def observation_size(self) -> int:
+        first = "cell.weight_ih" if self.is_recurrent else self._head_names()[0]
+        return int(self.weights[first].shape[1])
+
+    def reset(self, which: NDArray[np.bool_] | None = None) -> None:
+        """Forget the episode so far, in all environments of a batch or in some."""
+        if which is None or self._state is None:
+            self._state = None
+        else:
+            for part in self._state:
+                part[which] = 0
+
+    def state(self, n: int) -> tuple[Array, Array]:
+        """The recurrent state of n environments, (n, lstm_size) each; zero after a reset."""
+        if self._state is None or len(self._state[0]) != n:
+            zeros = np.zeros((n, self.lstm_size), np.float32)
+            self._state = (zeros, zeros.copy())
+        return self._state
+
+    def __call__(self, observation: NDArray[Any]) -> Any:
+        """The best action for an observation, or one for each of a batch (n, columns)."""
+        chosen = self.choose(observation)
+        if self._actions is not None:
+            return self._actions[chosen]
+        return chosen if isinstance(chosen, np.ndarray) else int(chosen)
+
+    def choose(self, observation: NDArray[Any]) -> Any:
+        """The number of the best action, or one for each of a batch."""
+        observation = np.asarray(observation, np.float32)
+        if observation.shape[-1] != self.observation_size or observation.ndim > 2:
+            raise ValueError(
+                f"this policy observes {self.observation_size} columns, got shape "
+                f"{observation.shape}"
+            )
+        if observation.ndim == 1:
+            return self.values(observation[None]).argmax(axis=1)[0]
+        return self.values(observation).argmax(axis=1)
+
+    def values(self, observation: Array) -> Array:
+        """Q of each action, (n, actions); a recurrent policy takes the observation in."""
+        if not self.is_recurrent:
+            return self._head(observation)
+        h, c = self.state(len(observation))
+        w = self.weights
+        gates = observation @ w["cell.weight_ih"].T + h @ w["cell.weight_hh"].T + w["cell.bias"]
+        i, f, g, o = np.split(gates, 4, axis=1)
+        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+        h = _sigmoid(o) * np.tanh(c)
+        self._state = (h, c)
+        return self._head(np.concatenate([observation, h], axis=1))
+
+    def _head_names(self) -> list[str]:
+        names = [f"head.layers.{i}.weight" for i in range(len(self.weights))]
+        return [name for name in names if name in self.weights] + ["head.advantage.weight"]
+
+    def _head(self, x: Array) -> Array:
+        *hidden, last = self._head_names()
+        for name in hidden:
+            x = self._linear(name, x)
+            np.maximum(x, 0, out=x)
+        q = self._linear(last, x)
+        if "head.value.weight" in self.weights:
+            q = self._linear("head.value.weight", x) + q - q.mean(axis=1, keepdims=True)
+        return q
+
+    def _linear(self, name: str, x: Array) -> Array:
+        bias = self.weights[name.replace("weight", "bias")]
+        return np.asarray(x @ self.weights[name].T + bias)
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(0.5 * (np.tanh(0.5 * x) + 1))
