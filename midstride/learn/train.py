@@ -169,6 +169,7 @@ def train(
         if not restored:
             with trainer.clock.of("first updates"):
                 trainer.agent.prepare()
+                trainer.agent.sync()  # saving must not be what hands over the weights
             if trainer.clock.seconds["first updates"] > 30:  # too long to be lost
                 trainer.save(run)
         with held_interrupts() as interrupted:
