@@ -11,7 +11,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.utils.env_checker import check_env
 
 import midstride
-from midstride.envs.concurrent import DMControlEnv
+from midstride.envs.dm_control import DMControlEnv
 from tests.helpers import assert_columns_alive
 
 suite = pytest.importorskip("dm_control.suite")

@@ -12,7 +12,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from midstride.envs.concurrent import Concurrent, from_dm_control
+from midstride.envs.concurrent import Concurrent
+from midstride.envs.dm_control import from_dm_control
 from midstride.learn.config import AnyConfig, Config, GraspConfig
 from midstride.tasks import TASKS
 from midstride.tasks.env import TaskVectorEnv
