@@ -125,6 +125,25 @@ def _format_on_grid(ticks: int, tick_s: float) -> str:
     return format_s(ticks * tick_s, 17)
 
 
+def check_divides(tick_s: float, timestep_s: float) -> None:
+    """An error unless a physics timestep can be divided into ticks of `tick_s`."""
+    if _whole_ticks(timestep_s, check_tick_s(tick_s)):
+        return
+
+    def divides(parts: int) -> bool:
+        return _whole_ticks(timestep_s, parse_s(format_s(timestep_s / parts))) == parts
+
+    below = math.floor(timestep_s / tick_s)
+    coarser = next((k for k in range(below, 0, -1) if divides(k)), None)
+    finer = next((k for k in range(below + 1, below + 101) if divides(k)), None)
+    valid = [format_s(timestep_s / parts) for parts in (coarser, finer) if parts is not None]
+    raise ValueError(
+        f"a tick of {format_s(tick_s)} does not divide the environment's own timestep of "
+        f"{format_s(timestep_s)}: valid ticks near it are "
+        f"{' and '.join(valid) or repr(timestep_s) + ' s'}"
+    )
+
+
 def finer_tick_s(times_s: Iterable[float], tick_s: float) -> float | None:
     """The longest tick of which `tick_s` and all `times_s` are whole numbers, if one is sensible.
 

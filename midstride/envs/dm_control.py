@@ -29,6 +29,8 @@ def from_dm_control(
     stack_observations: int = 0,
     stack_actions: int = 0,
     render_mode: str | None = None,
+    tick: float | None = None,
+    observe_switch: bool = False,
 ) -> Concurrent:
     """Any task of the DeepMind Control suite as a concurrent Gymnasium environment.
 
@@ -40,6 +42,8 @@ def from_dm_control(
         knowledge=knowledge,
         stack_observations=stack_observations,
         stack_actions=stack_actions,
+        tick=tick,
+        observe_switch=observe_switch,
     )
 
 
@@ -121,6 +125,11 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
         distance = 1.6 * float(extent)
         viewpoint = Viewpoint((x, y - distance, z + 0.4 * distance), (x, y, z), 45)
         return Camera(viewpoint).of_data(self.model, self.data)
+
+    @property
+    def dt(self) -> float:
+        """The period in seconds, as Gymnasium's MuJoCo environments call it."""
+        return self.model.opt.timestep * self.frame_skip
 
     def _step_physics(self, nstep: int = 1) -> None:
         self._step_mujoco_simulation(self.data.ctrl.copy(), nstep)
