@@ -347,14 +347,26 @@ def test_each_call_of_a_step_may_have_its_own_control(servo_xml, calls, latency_
         assert (info["latency_s"], info["period_s"]) == (latency_ticks * 0.01, 0.06)
 
 
+class Short(Servos):
+    """It moves by 2 ticks of its 5."""
+
+    def step(self, action):
+        self.do_simulation(action, 2)
+        return self._get_obs(), 1.0, False, False, {}
+
+
+def test_nothing_pending_survives_a_reset(servo_xml):
+    used, fresh = (midstride.Concurrent(Short(servo_xml), latency=0.05) for _ in range(2))
+    used.reset(seed=0)
+    used.step(np.ones(2))
+    used.step(np.ones(2))
+    assert np.array_equal(used.reset(seed=1)[0], fresh.reset(seed=1)[0])
+    for action in np.linspace([-1, 0.5], [1, -0.5], 6):
+        assert np.array_equal(used.step(action)[0], fresh.step(action)[0])
+
+
 def test_a_step_may_be_shorter_than_the_latency(servo_xml):
-    """An environment that moves by 2 ticks of its 5: the decision comes in the next step."""
-
-    class Short(Servos):
-        def step(self, action):
-            self.do_simulation(action, 2)
-            return self._get_obs(), 1.0, False, False, {}
-
+    """The decision comes into force in the next step, when its latency has passed."""
     env = midstride.Concurrent(Short(servo_xml), latency=0.03)
     env.reset(seed=0)
     model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
