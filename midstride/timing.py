@@ -452,8 +452,6 @@ class Timing:
                 f"ticks of {format_s(self.tick_s)}: the longest is "
                 f"{format_s(_MAX_TICKS * self.tick_s)}"
             )
-        # The period first: what it may be depends on the latency's length alone, and what the
-        # latency may be depends on it. So an error never names a time that the next one refuses.
         if self.period_s is not None:
             self._check_period(self.period_s, values_s)
         else:
@@ -461,7 +459,15 @@ class Timing:
             self._check_execution(self.execution_s, values_s)
 
     def _check_period(self, period_s: float, values_s: NDArray[np.float64]) -> None:
+        """The latency and the period, each within what the other allows.
+
+        So an error never names a time that the next one refuses.
+        """
         longest = self._cover_ticks(float(values_s.max()))
+        whole_ticks = _whole_ticks(check_time_s(period_s, "period"), self.tick_s)
+        room = math.floor(period_s / self.tick_s) if whole_ticks is None else whole_ticks
+        if longest <= room:
+            self._check_latencies(values_s, 0, room)
         period_ticks = to_ticks(period_s, self.tick_s, "period", low_ticks=max(1, longest))
         if period_ticks == 0:
             raise ValueError(
@@ -470,7 +476,6 @@ class Timing:
             )
         if longest > period_ticks:
             raise ValueError(self._too_long(float(values_s.max()), longest, period_ticks))
-        self._check_latencies(values_s, 0, period_ticks)
 
     def _check_execution(self, execution_s: float, values_s: NDArray[np.float64]) -> None:
         shortest = self._cover_ticks(float(values_s.min()))

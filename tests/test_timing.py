@@ -362,8 +362,8 @@ def test_every_time_that_an_error_names_is_accepted(tick_us, latency, other, who
     for time_s in named:
         following = complaint({**times, subject: time_s})
         if following is not None:  # then it is the other's turn
-            assert subject != "latency"
-            assert following.startswith("latency of")
+            other = unit[:-2] if subject == "latency" else "latency"
+            assert following.startswith(f"{other} of")
 
 
 @pytest.mark.parametrize(

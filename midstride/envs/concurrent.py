@@ -188,10 +188,10 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             del self._inner._step_mujoco_simulation
         if not step.decided:
             raise RuntimeError(
-                f"{self._inner} did not move by do_simulation in this step, so its latency could not be "
-                "applied: its step must call self.do_simulation(control, self.frame_skip) instead "
-                "of mujoco.mj_step, and a wrapper that resets within a step belongs outside "
-                "Concurrent"
+                f"{self._inner} did not move by do_simulation in this step, so its latency could "
+                "not be applied: its step must call self.do_simulation(control, self.frame_skip) "
+                "instead of mujoco.mj_step, and a wrapper that resets within a step belongs "
+                "outside Concurrent"
             )
         period_ticks = self._flight.now - began
         self._latency_s = step.latency_ticks * self.timing.tick_s
