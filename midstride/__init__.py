@@ -2,7 +2,9 @@
 
 import gymnasium
 
-from midstride.envs.concurrent import Concurrent, from_dm_control
+from midstride.envs.concurrent import Concurrent
+from midstride.envs.dm_control import from_dm_control
+from midstride.policies import Policy, load
 from midstride.tasks.env import TaskEnv, TaskVectorEnv
 from midstride.timing import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Timing, Trace
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,11 @@ _MAX_TICKS = 2**30
 # --- Seconds and ticks ---------------------------------------------------------------------------
 
 
-def format_s(time_s: float) -> str:
+def format_s(time_s: float, digits: int = 6) -> str:
     """A time as people read it: '25 ms', '0.5 ms', '2 s'."""
-    return f"{time_s * 1e3:.6g} ms" if abs(time_s) < 1 else f"{time_s:.6g} s"
+    if abs(time_s) < 1:
+        return f"{time_s * 1e3:.{digits}g} ms"
+    return f"{time_s:.{digits}g} s"
 
 
 def parse_s(text: str) -> float:
@@ -78,23 +80,81 @@ def check_tick_s(tick_s: float) -> float:
     return float(tick_s)
 
 
-def to_ticks(time_s: float, tick_s: float, what: str) -> int:
-    """The whole number of ticks in `time_s`; an error with the nearest valid times if none."""
-    ticks = check_time_s(time_s, what) / tick_s
-    if ticks > _MAX_TICKS:
+class DoesNotFit(ValueError):
+    """A time that is not a whole number of ticks, and would be one of finer ticks."""
+
+
+def to_ticks(
+    time_s: float, tick_s: float, what: str, low_ticks: int = 0, high_ticks: int = _MAX_TICKS
+) -> int:
+    """The whole number of ticks in `time_s`.
+
+    If there is none, the error names the nearest times that would be accepted, from low to high.
+    """
+    if check_time_s(time_s, what) / tick_s > _MAX_TICKS:
         raise ValueError(
             f"{what} of {format_s(time_s)} is too long to be counted in physics ticks of "
-            f"{format_s(tick_s)}"
+            f"{format_s(tick_s)}: the longest time is {format_s(_MAX_TICKS * tick_s)}"
         )
+    ticks = _whole_ticks(time_s, tick_s)
+    if ticks is not None:
+        return ticks
+    below = math.floor(time_s / tick_s)
+    nearest = sorted({min(below, high_ticks), max(below + 1, low_ticks)})
+    valid = [_format_on_grid(k, tick_s) for k in nearest if low_ticks <= k <= high_ticks]
+    name = "nearest valid times are" if len(valid) > 1 else "nearest valid time is"
+    raise DoesNotFit(
+        f"{what} of {format_s(time_s)} is not a whole number of physics ticks of "
+        f"{format_s(tick_s)}: the {name} {' and '.join(valid)}"
+    )
+
+
+def _whole_ticks(time_s: float, tick_s: float) -> int | None:
+    """The whole number of ticks in a time, or None where it is not one."""
+    ticks = time_s / tick_s
     whole = round(ticks)
-    if abs(ticks - whole) > max(_TOLERANCE_TICKS, 1e-12 * whole):
-        below = math.floor(ticks)
-        raise ValueError(
-            f"{what} of {format_s(time_s)} is not a whole number of physics ticks of "
-            f"{format_s(tick_s)}: the nearest valid times are {format_s(below * tick_s)} and "
-            f"{format_s((below + 1) * tick_s)}"
-        )
-    return whole
+    return whole if abs(ticks - whole) <= max(_TOLERANCE_TICKS, 1e-12 * whole) else None
+
+
+def _format_on_grid(ticks: int, tick_s: float) -> str:
+    """A time of whole ticks, with as many digits as it needs to be one when it is typed."""
+    for digits in (6, 9, 12):
+        text = format_s(ticks * tick_s, digits)
+        if _whole_ticks(parse_s(text), tick_s) == ticks:
+            return text
+    return format_s(ticks * tick_s, 17)
+
+
+def check_divides(tick_s: float, timestep_s: float) -> None:
+    """An error unless a physics timestep can be divided into ticks of `tick_s`."""
+    if _whole_ticks(timestep_s, check_tick_s(tick_s)):
+        return
+
+    def divides(parts: int) -> bool:
+        return _whole_ticks(timestep_s, parse_s(format_s(timestep_s / parts))) == parts
+
+    below = math.floor(timestep_s / tick_s)
+    coarser = next((k for k in range(below, 0, -1) if divides(k)), None)
+    finer = next((k for k in range(below + 1, below + 101) if divides(k)), None)
+    valid = [format_s(timestep_s / parts) for parts in (coarser, finer) if parts is not None]
+    raise ValueError(
+        f"a tick of {format_s(tick_s)} does not divide the environment's own timestep of "
+        f"{format_s(timestep_s)}: valid ticks near it are "
+        f"{' and '.join(valid) or repr(timestep_s) + ' s'}"
+    )
+
+
+def finer_tick_s(times_s: Iterable[float], tick_s: float) -> float | None:
+    """The longest tick of which `tick_s` and all `times_s` are whole numbers, if one is sensible.
+
+    Sensible: at most 100 of them in a tick, and written with few digits.
+    """
+    times_s = tuple(times_s)
+    for parts in range(2, 101):
+        finer_s = float(f"{tick_s / parts:.6g}")
+        if all(_whole_ticks(time_s, finer_s) is not None for time_s in (tick_s, *times_s)):
+            return finer_s
+    return None
 
 
 # --- Latency models ------------------------------------------------------------------------------
@@ -243,7 +303,8 @@ class Trace:
     """Measured latencies, replayed in order and over again.
 
     Each episode starts at a random place of the trace (`start='random'`) or at its first line
-    (`start='first'`). Measured times rarely fit the tick: say rounding='up' or 'nearest'.
+    (`start='first'`). Measured times rarely fit the tick, and are refused unless it is said how
+    they are rounded: rounding='up' or rounding='nearest'.
     """
 
     latencies_s: tuple[float, ...]
@@ -334,17 +395,18 @@ def parse_latency(text: str) -> LatencyModel:
     """A latency model from the command line.
 
     '25ms' is fixed; 'episode:0,5ms,25ms' is drawn at each reset; 'step:0,5ms,25ms' at each step;
-    'trace:latencies.csv' replays measured ones, rounded up to the tick.
+    'trace:latencies.csv' replays measured ones, which must fit the tick, unless it is said how they
+    are rounded: 'trace:latencies.csv,up' or 'trace:latencies.csv,nearest'.
     """
     kind, colon, rest = text.partition(":")
     if not colon:
         return Fixed(check_time_s(parse_s(text), "latency"))
     if kind == "trace":
-        return Trace.from_csv(rest, rounding="up")
+        return _parse_trace(rest)
     if kind not in ("episode", "step"):
         raise ValueError(
-            f"{text!r} is not a latency: write 25ms, episode:0,5ms,25ms, step:0,5ms,25ms or "
-            "trace:latencies.csv"
+            f"{text!r} is not a latency: write 25ms, episode:0,5ms,25ms, step:0,5ms,25ms, "
+            "trace:latencies.csv or trace:latencies.csv,up"
         )
     choices_s = tuple(parse_s(part) for part in rest.split(",") if part.strip())
     return PerEpisode(choices_s) if kind == "episode" else PerStep(choices_s)
@@ -381,6 +443,19 @@ def time_text(time: str | float | None) -> str | None:
     return time if time is None or isinstance(time, str) else repr(time)
 
 
+def _parse_trace(text: str) -> Trace:
+    """A trace from 'latencies.csv' or 'latencies.csv,up'; a file's own name may have a comma."""
+    path, comma, rounding = text.rpartition(",")
+    if not comma or Path(text).exists():
+        return Trace.from_csv(text)
+    if rounding not in get_args(Rounding):
+        raise ValueError(
+            f"there is no latency trace {text}, and {rounding!r} is no rounding: write {path}, "
+            f"{path},up or {path},nearest"
+        )
+    return Trace.from_csv(path, cast(Rounding, rounding))
+
+
 # --- Timing --------------------------------------------------------------------------------------
 
 
@@ -402,23 +477,85 @@ class Timing:
         check_tick_s(self.tick_s)
         if (self.period_s is None) == (self.execution_s is None):
             raise ValueError("give either a period or an execution time, not both or neither")
-        _, high_ticks = self.latency_bounds_ticks
+        values_s = np.asarray(self.latency.values_s, float)
+        if values_s.max() > _MAX_TICKS * self.tick_s:
+            raise ValueError(
+                f"a latency of {format_s(values_s.max())} is too long to be counted in physics "
+                f"ticks of {format_s(self.tick_s)}: the longest is "
+                f"{format_s(_MAX_TICKS * self.tick_s)}"
+            )
         if self.period_s is not None:
-            period_ticks = to_ticks(self.period_s, self.tick_s, "period")
-            if high_ticks > period_ticks:
-                raise ValueError(
-                    f"a latency of {format_s(high_ticks * self.tick_s)} is longer than the period "
-                    f"of {format_s(self.period_s)}: the next action would be ready only after the "
-                    "next observation"
-                )
+            self._check_period(self.period_s, values_s)
         else:
             assert self.execution_s is not None
-            to_ticks(self.execution_s, self.tick_s, "execution")
-        if self.shortest_period_ticks == 0:
+            self._check_execution(self.execution_s, values_s)
+
+    def _check_period(self, period_s: float, values_s: NDArray[np.float64]) -> None:
+        """The latency and the period, each within what the other allows.
+
+        So an error never names a time that the next one refuses.
+        """
+        longest = self._cover_ticks(float(values_s.max()))
+        whole_ticks = _whole_ticks(check_time_s(period_s, "period"), self.tick_s)
+        room = math.floor(period_s / self.tick_s) if whole_ticks is None else whole_ticks
+        if longest <= room:
+            self._check_latencies(values_s, 0, room)
+        period_ticks = to_ticks(period_s, self.tick_s, "period", low_ticks=max(1, longest))
+        if period_ticks == 0:
             raise ValueError(
-                "a period would last 0 s, because latency and execution can both be 0: time must "
-                "pass between two observations"
+                "a period of 0 ms would last 0 s, and time must pass between two observations: "
+                f"the shortest valid period is {_format_on_grid(max(1, longest), self.tick_s)}"
             )
+        if longest > period_ticks:
+            raise ValueError(self._too_long(float(values_s.max()), longest, period_ticks))
+
+    def _check_execution(self, execution_s: float, values_s: NDArray[np.float64]) -> None:
+        shortest = self._cover_ticks(float(values_s.min()))
+        execution_ticks = to_ticks(
+            execution_s, self.tick_s, "execution", low_ticks=1 if shortest == 0 else 0
+        )
+        self._check_latencies(values_s, 1 if execution_ticks == 0 else 0, _MAX_TICKS)
+        if execution_ticks + shortest == 0:
+            raise ValueError(
+                "a period would last 0 s, because latency and execution can both be 0, and time "
+                "must pass between two observations: give an execution of at least "
+                f"{_format_on_grid(1, self.tick_s)}"
+            )
+
+    def _check_latencies(self, values_s: NDArray[np.float64], low: int, high: int) -> None:
+        """Every latency that can occur is a whole number of ticks, if none is rounded."""
+        if self.latency.rounding != "exact":
+            return
+        for value_s in values_s:
+            try:
+                to_ticks(value_s, self.tick_s, "latency", low, high)
+            except DoesNotFit as error:
+                if not isinstance(self.latency, Trace):
+                    raise
+                raise DoesNotFit(
+                    f"{error}; or say how the trace is rounded: rounding='up' or 'nearest', on "
+                    "the command line trace:latencies.csv,up or trace:latencies.csv,nearest"
+                ) from None
+
+    def _cover_ticks(self, latency_s: float) -> int:
+        """A latency after rounding; of one that does not fit, the next tick."""
+        if self.latency.rounding == "exact" and _whole_ticks(latency_s, self.tick_s) is None:
+            return math.ceil(latency_s / self.tick_s)
+        return int(self._to_ticks(np.array(latency_s)))
+
+    def _too_long(self, latency_s: float, latency_ticks: int, period_ticks: int) -> str:
+        """What is said of a latency longer than the period."""
+        if self.latency.rounding != "exact":
+            latency_s = latency_ticks * self.tick_s
+        period = _format_on_grid(period_ticks, self.tick_s)
+        wrong = f"a latency of {format_s(latency_s)} is longer than the period of {period}"
+        as_ms = _whole_ticks(latency_s * 1e-3, self.tick_s)
+        if as_ms is not None and as_ms <= period_ticks:
+            return f"{wrong}: did you mean {latency_s:.6g}ms?"
+        return (
+            f"{wrong}, and the next action would be ready only after the next observation: the "
+            f"longest valid latency is {period}"
+        )
 
     def _to_ticks(self, latencies_s: NDArray[np.float64]) -> NDArray[np.int64]:
         ticks = latencies_s / self.tick_s
@@ -429,12 +566,7 @@ class Timing:
     @cached_property
     def latency_bounds_ticks(self) -> tuple[int, int]:
         """The shortest and the longest latency that can occur."""
-        values_s = np.asarray(self.latency.values_s, float)
-        for value_s in values_s if self.latency.rounding == "exact" else ():
-            to_ticks(value_s, self.tick_s, "latency")
-        ticks = self._to_ticks(values_s)
-        if ticks.max() > _MAX_TICKS:
-            raise ValueError(f"a latency of {format_s(values_s.max())} is too long")
+        ticks = self._to_ticks(np.asarray(self.latency.values_s, float))
         return int(ticks.min()), int(ticks.max())
 
     @property

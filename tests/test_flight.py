@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstride.flight import NEVER, Flight, capture_interval
+from midstride.flight import NEVER, Flight, FlightOfOne, capture_interval
 
 
 class Tape:
@@ -30,6 +30,26 @@ class Tape:
 
     def at_rest(self):
         raise AssertionError("asked of a period that has an end")
+
+
+class TapeOfOne:
+    """The same for a plant that is a single environment."""
+
+    def __init__(self, most=None):
+        self.following = None
+        self.ticks = []
+        self.switches = 0
+        self.most = most
+
+    def advance(self, ticks):
+        assert ticks > 0
+        ticks = min(ticks, self.most or ticks)
+        self.ticks += [self.following] * ticks
+        return ticks
+
+    def switch(self, action):
+        self.following = action
+        self.switches += 1
 
 
 def reference(captures, end):
@@ -101,6 +121,78 @@ def test_every_tick_follows_what_the_rule_says(episodes, serial, most):
         assert flight.in_force[i] == number
         there, _ = flight.pending()
         assert flight.stale[i] + there[i].sum() + (number >= 0) <= length
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    episode=steps_of_one,
+    most=st.sampled_from([None, 1, 3]),
+    most_pending=st.sampled_from([1, 2, 30]),
+    parts=st.integers(1, 3),
+)
+def test_one_environment_follows_the_same_rule(episode, most, most_pending, parts):
+    """Against the reference; and with little room, where decisions give way, against Flight."""
+    one, tape = FlightOfOne(most_pending), TapeOfOne(most)
+    many, tape_of_many = Flight(1, (1,), most_pending, chunk=3), Tape(1)
+    told = []
+    for k, (latency, period, lost, lengths) in enumerate(episode):
+        begin = np.cumsum([0, *lengths]).tolist()
+        values = [100.0 * k + j + 1 for j in range(len(begin))]
+        told.append((one.now, None if lost else latency, list(zip(begin, values, strict=True))))
+        starts, actions = np.full((1, 3), NEVER), np.zeros((1, 3, 1))
+        starts[0, : len(begin)], actions[0, : len(begin), 0] = begin, values
+        many.capture(actions, np.array([latency]), lost=np.array([lost]), starts=starts)
+        many.period(tape_of_many, np.array([period]))
+        if len(begin) == 1:
+            one.capture(values[0], latency, lost)
+        else:
+            one.capture_chunk(values, begin, latency, lost)
+        for part in np.diff(np.linspace(0, period, parts + 1).astype(int)):
+            one.period(tape, int(part))  # a period may be walked in parts
+        there, waiting = many.pending()
+        assert one.pending() == waiting[0, there[0], 0].tolist()
+    assert (one.now, one.stale, one.in_force) == (many.now[0], many.stale[0], many.in_force[0])
+    assert one.newest_in_force == many.newest_in_force[0]
+    assert tape.ticks == tape_of_many.ticks[0]
+    if most_pending == 30:
+        assert (tape.ticks, one.in_force) == reference(told, one.now)
+
+
+@pytest.mark.parametrize(
+    ("latency", "expected"),
+    [
+        (0, [11.0, 11.0, 12.0, 12.0, 13.0, 13.0]),
+        (1, [None, 11.0, 12.0, 12.0, 13.0, 13.0]),
+        (2, [None, None, 12.0, 12.0, 13.0, 13.0]),
+        (3, [None, None, None, 12.0, 13.0, 13.0]),
+        (6, [None] * 6),
+    ],
+)
+def test_a_decision_that_is_amended_arrives_when_it_would_have(latency, expected):
+    """The tape of one period in three parts, the decision another in each."""
+    flight, tape = FlightOfOne(), TapeOfOne()
+    flight.capture(11.0, latency)
+    flight.period(tape, 2)
+    for amended in (12.0, 13.0):
+        flight.amend(amended)
+        flight.period(tape, 2)
+    assert tape.ticks == expected
+    assert flight.action == 13.0
+    assert (flight.captures, flight.in_force, flight.stale) == (1, 0, 0)
+    flight.capture(14.0, 1)
+    flight.period(tape, 2)
+    assert tape.ticks[-2:] == [13.0, 14.0]
+
+
+def test_of_one_nothing_leaks_into_the_next_episode():
+    flight, tape = FlightOfOne(), TapeOfOne()
+    flight.capture(1.0, 0)
+    flight.period(tape, 2)
+    flight.capture(2.0, 9)
+    flight.reset()
+    assert flight.pending() == []
+    flight.period(tape, 12)
+    assert (tape.switches, flight.in_force, flight.action, flight.now) == (1, -1, None, 12)
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,8 +1,9 @@
 import math
+import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstride.timing import (
@@ -13,6 +14,7 @@ from midstride.timing import (
     Timing,
     Trace,
     as_latency,
+    finer_tick_s,
     parse_latency,
     parse_s,
     to_ticks,
@@ -280,4 +282,113 @@ def test_latency_on_the_command_line(tmp_path):
     assert parse_latency("25ms") == Fixed(0.025)
     assert parse_latency("episode:0,5ms") == PerEpisode((0.0, 0.005))
     assert parse_latency("step:0,5ms") == PerStep((0.0, 0.005))
-    assert parse_latency(f"trace:{path}") == Trace((0.0123,), rounding="up")
+    assert parse_latency(f"trace:{path}") == Trace((0.0123,)) == Trace.from_csv(path)
+    assert parse_latency(f"trace:{path},exact") == Trace((0.0123,), rounding="exact")
+    assert parse_latency(f"trace:{path},up") == Trace((0.0123,), rounding="up")
+    assert parse_latency(f"trace:{path},nearest") == Trace((0.0123,), rounding="nearest")
+    odd = tmp_path / "arm,left.csv"
+    odd.write_text("0.01\n")
+    assert parse_latency(f"trace:{odd}") == Trace((0.01,))
+    assert parse_latency(f"trace:{odd},up") == Trace((0.01,), rounding="up")
+    with pytest.raises(ValueError, match=r"'down' is no rounding: write .*csv,up or .*csv,nearest"):
+        parse_latency(f"trace:{path},down")
+
+
+def test_a_trace_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
+    """The same rule on the command line and in Python, and the remedy is accepted."""
+    path = tmp_path / "trace.csv"
+    path.write_text("0.0123\n")
+    for trace in (parse_latency(f"trace:{path}"), Trace.from_csv(path)):
+        with pytest.raises(ValueError, match=r"rounding='up' or 'nearest', .*csv,up or .*nearest"):
+            Timing(trace, period_s=0.05)
+    for rounding, ticks in (("up", 3), ("nearest", 2)):
+        timing = Timing(parse_latency(f"trace:{path},{rounding}"), period_s=0.05)
+        assert draw(timing, 1)[0].tolist() == [ticks]
+
+
+# --- What errors recommend
+
+
+def error_of(**arguments):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        Timing(**arguments)
+    return str(caught.value)
+
+
+def recommended_s(message):
+    """The times that an error names as valid, read as a user would type them."""
+    said = message.rpartition(": ")[2]
+    return [parse_s(text) for text in re.findall(r"\d[-+.0-9e]* ?(?:ms|s)\b", said)]
+
+
+def test_an_error_names_no_time_that_the_next_one_refuses():
+    message = error_of(latency=Fixed(0.035), period_s=0.02, tick_s=0.002)
+    assert message.startswith("a latency of 35 ms is longer than the period of 20 ms")
+    assert recommended_s(message) == [0.02]
+    assert recommended_s(error_of(latency=Fixed(0.0), period_s=0.003)) == [0.005]
+    assert recommended_s(error_of(latency=Fixed(0.02), period_s=0.012)) == [0.02]
+    assert recommended_s(error_of(latency=Fixed(0.003), execution_s=0.0)) == [0.005]
+    assert recommended_s(error_of(latency=Fixed(0.0), execution_s=0.003)) == [0.005]
+
+
+@settings(max_examples=500)
+@given(
+    tick_us=st.one_of(st.integers(1, 20_000), st.fractions(1, 20_000, max_denominator=7)),
+    latency=st.floats(0, 30),
+    other=st.floats(0, 30),
+    whole=st.sampled_from(["latency", "other", "both", "neither"]),
+    unit=st.sampled_from(["period_s", "execution_s"]),
+)
+def test_every_time_that_an_error_names_is_accepted(tick_us, latency, other, whole, unit):
+    """Put in the place of the refused one, what is named brings on no complaint about itself."""
+    tick_s = float(tick_us) * 1e-6
+    latency = round(latency) if whole in ("latency", "both") else latency
+    other = round(other) if whole in ("other", "both") else other
+    times = {"latency": latency * tick_s, unit: other * tick_s}
+
+    def complaint(times):
+        try:
+            Timing(Fixed(times["latency"]), **{unit: times[unit]}, tick_s=tick_s)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    message = complaint(times)
+    if message is None:
+        return
+    subject = "latency" if re.match(r"(a )?latency", message) else unit
+    named = recommended_s(message)
+    assert named
+    for time_s in named:
+        following = complaint({**times, subject: time_s})
+        if following is not None:  # then it is the other's turn
+            other = unit[:-2] if subject == "latency" else "latency"
+            assert following.startswith(f"{other} of")
+
+
+@pytest.mark.parametrize(
+    ("latency", "asked"),
+    [
+        (parse_latency("25"), "did you mean 25ms?"),
+        (parse_latency("step:0,5,25"), "did you mean 25ms?"),
+        (as_latency(50), "did you mean 50ms?"),
+        (as_latency(60), None),  # 60 ms would not fit either
+        (as_latency(7), None),
+        (as_latency(0.06), None),
+    ],
+)
+def test_seconds_that_were_meant_to_be_milliseconds(latency, asked):
+    message = error_of(latency=latency, period_s=0.05)
+    assert "longer than the period of 50 ms" in message
+    if asked is None:
+        assert "did you mean" not in message
+        assert recommended_s(message) == [0.05]
+    else:
+        assert message.endswith(f": {asked}")
+
+
+def test_a_finer_tick_for_times_that_do_not_fit():
+    assert finer_tick_s((0.005,), 0.01) == 0.005
+    assert finer_tick_s((0.005, 0.002), 0.01) == 0.001
+    assert finer_tick_s((0.0123,), 0.01) == pytest.approx(0.0001)
+    assert finer_tick_s((0.01234567,), 0.01) is None

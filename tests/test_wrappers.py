@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import gymnasium
 import mujoco
@@ -11,7 +13,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from gymnasium.utils.env_checker import check_env
 
 import midstride
-from midstride.envs.concurrent import DMControlEnv
+from midstride.envs.dm_control import DMControlEnv
 from tests.helpers import assert_columns_alive
 
 suite = pytest.importorskip("dm_control.suite")
@@ -97,24 +99,56 @@ def servo_xml(tmp_path):
 @pytest.mark.parametrize("latency", [0.0, 0.02, 0.05])
 def test_vector_to_go_is_measured_at_capture(servo_xml, latency):
     """From qpos itself, by hand: hinge as it is, slide through its gear of 2."""
-    env = midstride.Concurrent(Servos(servo_xml), latency=latency, knowledge=("vector_to_go",))
+    env = midstride.Concurrent(
+        Servos(servo_xml), latency=latency, knowledge=("vector_to_go",), observe_switch=True
+    )
     first, _ = env.reset(seed=0)
     assert (first[4:] == 0).all()
     env.action_space.seed(0)
     for _ in range(20):
         action = env.action_space.sample().astype(float)
         observation, *_, info = env.step(action)
-        for seen in (observation, info["observation_at_switch"]):
+        for seen in (observation, info["observation_switch"]):
             length = seen[:2] * [1, 2]
             assert seen[4:] == pytest.approx((action - length) / [3, 0.5], abs=1e-12)
 
 
 def test_vector_to_go_goes_the_way_the_servo_goes(servo_xml):
     """A servo told a place unwinds to it: what is left is not wrapped."""
-    env = midstride.Concurrent(Servos(servo_xml, start=6.0), knowledge=("vector_to_go",))
+    env = midstride.Concurrent(
+        Servos(servo_xml, start=6.0), knowledge=("vector_to_go",), observe_switch=True
+    )
     env.reset(seed=0)
     info = env.step(np.array([-3.0, 0.0]))[4]
-    assert info["observation_at_switch"][4] == -3  # (-3 - 6) / 3, not the short way round
+    assert info["observation_switch"][4] == -3  # (-3 - 6) / 3, not the short way round
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.02, 0.05])
+def test_vector_to_go_leads_to_where_the_actuator_goes(servo_xml, latency):
+    """MuJoCo keeps a control within its range: beyond it, actions that move alike read alike."""
+    seen = []
+    for push in (0.5, 2.0, 50.0):
+        env = midstride.Concurrent(
+            Servos(servo_xml), latency=latency, knowledge=("vector_to_go",), observe_switch=True
+        )
+        env.reset(seed=0)
+        steps = [env.step(np.array([push - 1, push])) for _ in range(20)]
+        seen.append(
+            [np.concatenate([s[0][[1, 5]], s[4]["observation_switch"][[1, 5]]]) for s in steps]
+        )
+    assert np.array_equal(seen[0], seen[1])
+    assert np.array_equal(seen[0], seen[2])
+    for observed in (step[0] for step in steps):
+        assert observed[5] == pytest.approx((0.5 - 2 * observed[1]) / 0.5, abs=1e-12)
+
+
+def test_a_control_range_that_is_switched_off_keeps_nothing_in(servo_xml):
+    inner = Servos(servo_xml)
+    inner.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL
+    env = midstride.Concurrent(inner, knowledge=("vector_to_go",))
+    env.reset(seed=0)
+    observed = env.step(np.array([0.0, 2.0]))[0]
+    assert observed[5] == pytest.approx((2.0 - 2 * observed[1]) / 0.5, abs=1e-12)
 
 
 def test_holding_stays_within_the_control_range(servo_xml):
@@ -134,7 +168,8 @@ def test_a_spring_that_does_not_balance_is_no_position_actuator(servo_xml, tmp_p
 
 def test_looking_at_the_switch_leaves_no_trace(servo_xml):
     """Noisy observations: the wrapper's own look must not use up the environment's noise."""
-    bare, wrapped = Servos(servo_xml, 0.1), midstride.Concurrent(Servos(servo_xml, 0.1))
+    bare = Servos(servo_xml, 0.1)
+    wrapped = midstride.Concurrent(Servos(servo_xml, 0.1), observe_switch=True)
     assert np.array_equal(bare.reset(seed=0)[0], wrapped.reset(seed=0)[0])
     for _ in range(5):
         ours, theirs = wrapped.step(np.ones(2)), bare.step(np.ones(2))
@@ -146,12 +181,29 @@ def test_no_observation_at_the_switch_behind_wrappers_that_change_it(servo_xml):
         lambda env: gymnasium.wrappers.DelayObservation(env, delay=1),
         lambda env: gymnasium.wrappers.TransformObservation(env, lambda o: 2 * o, None),
     ):
+        with pytest.raises(ValueError, match="no wrapper inside Concurrent that changes"):
+            midstride.Concurrent(wrap(Servos(servo_xml)), latency=0.02, observe_switch=True)
         env = midstride.Concurrent(wrap(Servos(servo_xml)), latency=0.02)
         env.reset(seed=0)
-        assert "observation_at_switch" not in env.step(np.ones(2))[4]
-    env = midstride.Concurrent(gymnasium.make("Reacher-v5"), latency=0.01)
+        assert "observation_switch" not in env.step(np.ones(2))[4]
+    env = midstride.Concurrent(gymnasium.make("Reacher-v5"), latency=0.01, observe_switch=True)
     env.reset(seed=0)
-    assert "observation_at_switch" in env.step(np.ones(2))[4]
+    assert "observation_switch" in env.step(np.ones(2))[4]
+
+
+@pytest.mark.parametrize("kind", ["gym", "dm"])
+def test_nobody_looks_at_the_switch_unless_asked(kind):
+    looks = []
+    for observe_switch in (False, True):
+        env = make(kind, latency=make(kind).timing.tick_s, observe_switch=observe_switch)
+        env.reset(seed=0)
+        inner, own = env.unwrapped, env.unwrapped._get_obs
+        count = []
+        inner._get_obs = lambda own=own, count=count: [count.append(1), own()][1]
+        info = env.step(env.action_space.high)[4]
+        assert ("observation_switch" in info) == observe_switch
+        looks.append(len(count))
+    assert looks[1] - looks[0] == 1
 
 
 def test_previous_actions_keep_to_their_space():
@@ -194,10 +246,13 @@ def test_stacked_observations_are_those_returned_before(kind):
         returned.append(observation[:own])
 
 
+@pytest.mark.parametrize("observe_switch", [False, True])
 @pytest.mark.parametrize("env_id", GYM_IDS)
-def test_zero_latency_is_the_bare_gymnasium_environment(env_id):
+def test_zero_latency_is_the_bare_gymnasium_environment(env_id, observe_switch):
     bare = gymnasium.make(env_id)
-    wrapped = midstride.Concurrent(gymnasium.make(env_id), latency=0.0)
+    wrapped = midstride.Concurrent(
+        gymnasium.make(env_id), latency=0.0, observe_switch=observe_switch
+    )
     assert wrapped.observation_space == bare.observation_space
     assert np.array_equal(wrapped.reset(seed=0)[0], bare.reset(seed=0)[0])
     bare.action_space.seed(0)
@@ -210,10 +265,11 @@ def test_zero_latency_is_the_bare_gymnasium_environment(env_id):
             assert np.array_equal(wrapped.reset()[0], bare.reset()[0])
 
 
+@pytest.mark.parametrize("observe_switch", [False, True])
 @pytest.mark.parametrize(("domain", "task"), DM_TASKS)
-def test_zero_latency_is_the_bare_dm_control_task(domain, task):
+def test_zero_latency_is_the_bare_dm_control_task(domain, task, observe_switch):
     bare = suite.load(domain, task, task_kwargs={"random": 3})
-    wrapped = midstride.from_dm_control(domain, task, latency=0.0)
+    wrapped = midstride.from_dm_control(domain, task, latency=0.0, observe_switch=observe_switch)
 
     def flat(step):
         return np.concatenate([np.ravel(v) for v in step.observation.values()])
@@ -261,6 +317,87 @@ def test_an_environment_may_move_in_several_calls(calls):
     assert np.array_equal(*states)
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3, 6])
+@pytest.mark.parametrize("latency_ticks", range(7))
+def test_each_call_of_a_step_may_have_its_own_control(servo_xml, calls, latency_ticks):
+    """By hand: after the switch, every tick follows what the call that it belongs to says."""
+
+    class Ramp(Servos):
+        def step(self, action):
+            for k in range(calls):
+                self.do_simulation(action * (k + 1) / calls, 6 // calls)
+            return self._get_obs(), 0.0, False, False, {}
+
+    inner = Ramp(servo_xml)
+    inner.frame_skip = 6
+    env = midstride.Concurrent(inner, latency=latency_ticks * 0.01)
+    env.reset(seed=0)
+    model, data = inner.model, mujoco.MjData(inner.model)
+    mujoco.mj_forward(model, data)
+    env.action_space.seed(0)
+    for _ in range(10):
+        action = env.action_space.sample()
+        info = env.step(action)[4]
+        for tick in range(6):
+            if tick >= latency_ticks:
+                data.ctrl[:] = action * (tick * calls // 6 + 1) / calls
+            mujoco.mj_step(model, data)
+        data.ctrl[:] = action * calls / calls  # in force, at the latest, when the period ends
+        assert np.array_equal(inner.data.qpos, data.qpos)
+        assert (info["latency_s"], info["period_s"]) == (latency_ticks * 0.01, 0.06)
+
+
+class Short(Servos):
+    """It moves by 2 ticks of its 5."""
+
+    def step(self, action):
+        self.do_simulation(action, 2)
+        return self._get_obs(), 1.0, False, False, {}
+
+
+def test_nothing_pending_survives_a_reset(servo_xml):
+    used, fresh = (midstride.Concurrent(Short(servo_xml), latency=0.05) for _ in range(2))
+    used.reset(seed=0)
+    used.step(np.ones(2))
+    used.step(np.ones(2))
+    assert np.array_equal(used.reset(seed=1)[0], fresh.reset(seed=1)[0])
+    for action in np.linspace([-1, 0.5], [1, -0.5], 6):
+        assert np.array_equal(used.step(action)[0], fresh.step(action)[0])
+
+
+def test_a_step_may_be_shorter_than_the_latency(servo_xml):
+    """The decision comes into force in the next step, when its latency has passed."""
+    env = midstride.Concurrent(Short(servo_xml), latency=0.03)
+    env.reset(seed=0)
+    model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
+    mujoco.mj_forward(model, data)
+    actions = np.linspace([-1, 0.5], [1, -0.5], 10)
+    for k, action in enumerate(actions):
+        info = env.step(action)[4]
+        for tick in (2 * k, 2 * k + 1):
+            if tick >= 3 and (tick - 3) % 2 == 0:
+                data.ctrl[:] = actions[(tick - 3) // 2]
+            mujoco.mj_step(model, data)
+        assert np.array_equal(env.unwrapped.data.qpos, data.qpos)
+        assert info["period_s"] == 0.02
+        assert info["reward_before_switch"] == 1.0
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.02])
+def test_an_environment_that_moves_behind_our_back_is_told_at_once(servo_xml, latency):
+    class Own(Servos):
+        def step(self, action):
+            self.data.ctrl[:] = action
+            mujoco.mj_step(self.model, self.data, nstep=self.frame_skip)
+            return self._get_obs(), 0.0, False, False, {}
+
+    env = midstride.Concurrent(Own(servo_xml), latency=latency)
+    env.reset(seed=0)
+    with pytest.raises(RuntimeError, match=r"its step must call self.do_simulation\(control"):
+        env.step(np.ones(2))
+    assert "_step_mujoco_simulation" not in vars(env.unwrapped)
+
+
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5", "Reacher-v5"])
 @pytest.mark.parametrize("latency", ["fixed", "per step", "whole period"])
 def test_gymnasium_physics_is_split_at_the_switch(env_id, latency):
@@ -272,7 +409,9 @@ def test_gymnasium_physics_is_split_at_the_switch(env_id, latency):
         "per step": midstride.PerStep(tuple(k * tick_s for k in range(ticks + 1))),
         "whole period": midstride.Fixed(ticks * tick_s),
     }
-    env = midstride.Concurrent(gymnasium.make(env_id), latency=choices[latency])
+    env = midstride.Concurrent(
+        gymnasium.make(env_id), latency=choices[latency], observe_switch=True
+    )
     env.reset(seed=1)
     model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
     data.qpos[:], data.qvel[:] = env.unwrapped.data.qpos, env.unwrapped.data.qvel
@@ -289,7 +428,7 @@ def test_gymnasium_physics_is_split_at_the_switch(env_id, latency):
         assert np.array_equal(env.unwrapped.data.qpos, data.qpos)
         assert np.array_equal(env.unwrapped.data.qvel, data.qvel)
         if env_id == "HalfCheetah-v5":
-            assert np.array_equal(info["observation_at_switch"][:8], at_switch[1:])
+            assert np.array_equal(info["observation_switch"][:8], at_switch[1:])
         if terminated or truncated:
             break
 
@@ -365,7 +504,9 @@ def test_knowledge_follows_the_environments_own_columns(kind):
 
 
 def test_vector_to_go_of_position_actuators():
-    env = midstride.from_dm_control("fish", "swim", latency=0.02, knowledge=("vector_to_go",))
+    env = midstride.from_dm_control(
+        "fish", "swim", latency=0.02, knowledge=("vector_to_go",), observe_switch=True
+    )
     observation, _ = env.reset(seed=0)
     columns = env.layout.slices["vector_to_go"]
     assert observation[columns] == pytest.approx(np.zeros(5), abs=1e-12)
@@ -376,7 +517,7 @@ def test_vector_to_go_of_position_actuators():
         low, high = env.unwrapped.model.actuator_ctrlrange.T
         left = (action - env.unwrapped.data.actuator_length) / ((high - low) / 2)
         assert observation[columns] == pytest.approx(left)
-        assert info["observation_at_switch"][columns] != pytest.approx(left)
+        assert info["observation_switch"][columns] != pytest.approx(left)
 
 
 def test_position_actuators_hold_before_the_first_switch():
@@ -487,7 +628,110 @@ def test_an_environment_without_get_obs():
 
     env = midstride.Concurrent(Quiet(), latency=0.01)
     env.reset(seed=0)
-    assert "observation_at_switch" not in env.step(env.action_space.high)[4]
+    assert "observation_switch" not in env.step(env.action_space.high)[4]
+    with pytest.raises(ValueError, match="needs an environment with a _get_obs method"):
+        midstride.Concurrent(Quiet(), latency=0.01, observe_switch=True)
+
+
+# --- Finer ticks
+
+
+def make_finer(kind, servo_xml, **options):
+    """An environment of 10, 2.5 or 10 ms, in ticks of 1, 0.5 or 2 ms."""
+    if kind == "servos":  # unlike the others it is copied with its model, not built anew
+        return midstride.Concurrent(Servos(servo_xml), tick=0.001, **options)
+    return make(kind, tick={"gym": 0.002, "dm": 0.0005}[kind], **options)
+
+
+KINDS = ("gym", "dm", "servos")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_finer_ticks_leave_the_period_and_the_environment_as_they_are(kind, servo_xml):
+    bare = make(kind) if kind != "servos" else midstride.Concurrent(Servos(servo_xml))
+    env = make_finer(kind, servo_xml)
+    assert env.timing.period_s == bare.timing.period_s == env.unwrapped.dt == bare.unwrapped.dt
+    env.reset(seed=0)
+    info = env.step(env.action_space.high)[4]
+    assert info["period_s"] == pytest.approx(bare.unwrapped.dt)
+    assert env.unwrapped.data.time == pytest.approx(bare.unwrapped.dt)
+    assert env.unwrapped.dt == bare.unwrapped.dt
+    assert env.unwrapped.frame_skip == bare.unwrapped.frame_skip
+    assert env.unwrapped.model.opt.timestep == bare.timing.tick_s
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_finer_ticks_are_steps_of_the_same_model_in_finer_ones(kind, servo_xml):
+    """A second copy of the model, with a finer timestep, stepped by hand."""
+    ticks = {"gym": 10, "dm": 50, "servos": 50}[kind]
+    tick_s = make_finer(kind, servo_xml).timing.tick_s
+    latency = midstride.PerStep(tuple(k * tick_s for k in range(ticks + 1)))
+    env = make_finer(kind, servo_xml, latency=latency)
+    env.reset(seed=2)
+    own = env.unwrapped.data
+    model = copy.deepcopy(env.unwrapped.model)
+    model.opt.timestep = tick_s
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = own.qpos, own.qvel
+    data.qacc_warmstart[:] = own.qacc_warmstart
+    data.ctrl[:] = own.ctrl
+    if kind == "gym":
+        mujoco.mj_forward(model, data)
+    env.action_space.seed(0)
+    for _ in range(30):
+        action = env.action_space.sample()
+        *_, info = env.step(action)
+        for tick in range(ticks):
+            if tick == round(info["latency_s"] / tick_s):
+                data.ctrl[:] = action
+            mujoco.mj_step(model, data)
+        data.ctrl[:] = action
+        assert np.array_equal(own.qpos, data.qpos)
+        assert np.array_equal(own.qvel, data.qvel)
+
+
+def test_the_environments_own_tick_changes_nothing():
+    plain, same = make("gym", latency=0.01), make("gym", latency=0.01, tick=0.01)
+    assert np.array_equal(plain.reset(seed=0)[0], same.reset(seed=0)[0])
+    for _ in range(20):
+        action = plain.action_space.sample()
+        assert np.array_equal(plain.step(action)[0], same.step(action)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_keeps_its_finer_ticks(kind, duplicate, servo_xml):
+    env = make_finer(kind, servo_xml, observe_switch=True)
+    env = make_finer(kind, servo_xml, latency=3 * env.timing.tick_s, observe_switch=True)
+    env.reset(seed=3)
+    env.step(env.action_space.high)
+    twin = duplicate(env)
+    assert twin.timing == env.timing
+    assert twin.unwrapped.dt == env.unwrapped.dt
+    assert np.array_equal(env.reset(seed=1)[0], twin.reset(seed=1)[0])
+    for sign in (1, -1, 1):
+        ours, theirs = (e.step(sign * env.action_space.high) for e in (env, twin))
+        assert np.array_equal(ours[0], theirs[0])
+        assert np.array_equal(ours[4]["observation_switch"], theirs[4]["observation_switch"])
+
+
+@pytest.mark.parametrize("latency", [0.005, 0.003, midstride.PerStep((0.0, 0.004, 0.0065))])
+def test_the_error_recommends_a_tick_that_helps(latency):
+    with pytest.raises(ValueError, match="nearest valid times") as caught:
+        make("gym", latency=latency)
+    tick = float(str(caught.value).rpartition("tick=")[2])
+    env = make("gym", latency=latency, tick=tick)
+    env.reset(seed=0)
+    assert env.step(env.action_space.high)[4]["latency_s"] in env.timing.latency.values_s
+
+
+def test_no_tick_is_recommended_where_none_helps():
+    with pytest.raises(ValueError, match="longer than the period of 20 ms") as caught:
+        make("gym", latency=0.035)
+    assert "tick=" not in str(caught.value)
+    with pytest.raises(ValueError, match="nearest valid times") as caught:
+        make("gym", latency=0.00123456789)
+    assert "tick=" not in str(caught.value)
 
 
 def test_dm_control_pictures_need_no_opengl():
@@ -503,6 +747,13 @@ def test_dm_control_pictures_need_no_opengl():
     [
         (lambda: make("gym", latency=0.03), "longer than the period of 20 ms"),
         (lambda: make("gym", latency=0.005), "nearest valid times are 0 ms and 10 ms"),
+        (lambda: make("gym", latency=0.005), r"or take finer physics: tick=0\.005$"),
+        (lambda: make("gym", latency=35), "longer than the period of 20 ms"),
+        (lambda: make("gym", latency=10), "did you mean 10ms"),
+        (lambda: make("gym", tick=0.003), "own timestep of 10 ms: valid .* are 5 ms and 2.5 ms$"),
+        (lambda: make("gym", tick=0.02), "own timestep of 10 ms: valid .* are 10 ms$"),
+        (lambda: make("gym", tick=0.0), "longer than 0 s"),
+        (lambda: make("gym", tick="1ms"), "must be a number of seconds"),
         (lambda: make("gym", knowledge=("vector_to_go",)), "needs position-controlled actuators"),
         (lambda: make("dm", knowledge=("vector_to_go",)), "needs position-controlled actuators"),
         (lambda: make("gym", knowledge=("magic",)), "unknown knowledge 'magic'"),
@@ -547,3 +798,12 @@ def test_dm_control_after_the_end():
     with pytest.raises(RuntimeError, match="episode is over"):
         env.step(env.action_space.sample())
     assert env.render() is None
+
+
+def test_what_is_heavy_is_imported_only_when_it_is_needed():
+    code = (
+        "import sys; import midstride.envs.concurrent, midstride.envs.dm_control; "
+        "print([m for m in ('dm_control', 'jax', 'matplotlib', 'scipy') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr

@@ -1,22 +1,23 @@
-"""Concurrent control for environments that others wrote: Gymnasium's and DeepMind Control's.
+"""Concurrent control for environments that others wrote.
 
 `Concurrent` splits the physics inside a step at the switch and touches nothing else: reward,
-observation, termination and resets are the environment's own code.
+observation, termination and resets are the environment's own code. When the switch comes is
+decided in `flight.py`; here is the plant that it drives.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
 
 import gymnasium
 import mujoco
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
+from midstride.flight import FlightOfOne
 from midstride.knowledge import (
     Layout,
     Past,
@@ -25,29 +26,75 @@ from midstride.knowledge import (
     selection_time,
     vector_to_go,
 )
-from midstride.sim.camera import Camera, Image
-from midstride.sim.task import Viewpoint
-from midstride.timing import LatencyModel, Timing, as_latency
+from midstride.timing import (
+    DoesNotFit,
+    LatencyModel,
+    Timing,
+    as_latency,
+    check_divides,
+    finer_tick_s,
+    to_ticks,
+)
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]
 
 
+@runtime_checkable
+class MovesByTicks(Protocol):
+    """What an environment must be: MuJoCo, and moved by one method that we can stand in for.
+
+    Gymnasium's `MujocoEnv` is one (its `do_simulation` calls this method), our `DMControlEnv` too.
+    """
+
+    model: mujoco.MjModel
+    data: mujoco.MjData
+    frame_skip: int
+
+    def _step_mujoco_simulation(self, control: Array, ticks: int, /) -> None: ...
+
+
+@runtime_checkable
+class Observes(Protocol):
+    """An environment that can be asked at any instant what it observes."""
+
+    def _get_obs(self) -> Any: ...
+
+
+@dataclass
+class _Step:
+    """What is known of the step under way."""
+
+    latency_ticks: int
+    decided: bool = False  # the environment has said what to do
+    at_switch: tuple[Any, Array | None] | None = None  # what it observes; actuator lengths
+
+
 class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """Any Gymnasium MuJoCo environment, moving while the agent thinks.
 
-    env: an environment whose `unwrapped` is a `gymnasium.envs.mujoco.MujocoEnv`
+    env: an environment that moves by `MujocoEnv.do_simulation`, as Gymnasium's own do
     latency: seconds from an observation to the switch to the action chosen on it, at most the
         environment's own `dt`, which is the period; or a latency model
     knowledge: any of previous_action, selection_time, vector_to_go (position actuators only)
     stack_observations, stack_actions: how many previous ones (0 to 4) are observed too
+    tick: seconds of a finer physics timestep, for latencies that the environment's own is too
+        coarse for; it must divide that one. The period stays; the integration becomes finer, so
+        trajectories are not those of the bare environment, at latency 0 neither
+    observe_switch: whether info holds what would be observed at the switch (it costs time)
 
     Without knowledge or stacking the observation is the environment's own, unchanged; with them
     it is a flat Box that starts with it. After a reset, until the first switch, motors get zero
-    control and position actuators hold. `info` gains latency_s, period_s, observation_at_switch
-    (unless a wrapper inside may change the observation), and the reward split at the switch: an
-    environment pays once per step, so the split is in proportion to time. Vector-to-go is control
-    minus actuator length, not wrapped: these actuators are told a place, not a displacement.
+    control and position actuators hold. Vector-to-go is the control as the actuator takes it (kept
+    within its range) minus actuator length, not wrapped: these actuators are told a place, not a
+    displacement.
+
+    `info` of a step is the environment's own and
+        latency_s, period_s: of this step
+        reward_before_switch, reward_after_switch: an environment pays once per step, so the split
+            is in proportion to time
+        observation_switch: only with observe_switch; what would be observed at the switch, with
+            the new action in force
     """
 
     def __init__(
@@ -57,33 +104,28 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         knowledge: Iterable[str] = (),
         stack_observations: int = 0,
         stack_actions: int = 0,
+        tick: float | None = None,
+        observe_switch: bool = False,
     ) -> None:
         knowledge = check_features(knowledge)
-        self._arguments = (latency, knowledge, stack_observations, stack_actions)
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self,
-            latency=latency,
-            knowledge=knowledge,
-            stack_observations=stack_observations,
-            stack_actions=stack_actions,
-        )
+        self._arguments: dict[str, Any] = {
+            "latency": latency,
+            "knowledge": knowledge,
+            "stack_observations": stack_observations,
+            "stack_actions": stack_actions,
+            "tick": tick,
+            "observe_switch": observe_switch,
+        }
+        gymnasium.utils.RecordConstructorArgs.__init__(self, **self._arguments)
         gymnasium.Wrapper.__init__(self, env)
-        inner = env.unwrapped
-        if not isinstance(inner, (MujocoEnv, DMControlEnv)):
-            raise ValueError(
-                f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
-                f"inside a step; {inner} is not one"
-            )
-        if _is_concurrent(env):
-            raise ValueError("this environment is Concurrent already: wrap it once")
+        inner = _innermost(env, observe_switch)
         self._inner = cast(Any, inner)  # its own methods are called, and replaced during a step
-        tick_s = float(inner.model.opt.timestep)
-        self.timing = Timing(as_latency(latency), period_s=inner.frame_skip * tick_s, tick_s=tick_s)
-        self._servos = _position_servos(inner.model)
+        self.timing = _timing(inner, latency, tick)
+        self._plant = _Physics(inner, self.timing.tick_s)
         self.layout = Layout(
             base=_base_columns(env.observation_space),
             action=_action_columns(env.action_space),
-            controlled=_actuator_names(inner.model) if self._servos.all() else None,
+            controlled=_actuator_names(inner.model) if self._plant.servos.all() else None,
             features=knowledge,
             stack_observations=stack_observations,
             stack_actions=stack_actions,
@@ -95,23 +137,21 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
                     f"{env.observation_space}"
                 )
             self.observation_space = self._widened_space(env)
-        self._can_observe_at_switch = _observes_unchanged(env) and callable(
-            getattr(inner, "_get_obs", None)
-        )
+        if observe_switch:
+            self._plant.when_switched = self._observe_switch
+        # An environment may move by less than its period in a step: then more are pending.
+        self._flight = FlightOfOne(most_pending=self.timing.shortest_period_ticks + 1)
         self._scale = _action_scale(inner.model)
-        self._scratch = mujoco.MjData(inner.model)
         self._rng = np.random.default_rng()
         self._draw: Any = None  # of the episode: None before the first reset
         self._past: Past
         self._last: Any = None
         self._latency_s = 0.0
-        self._ticks_to_switch = 0
-        self._at_switch: Any = None
-        self._control_in_flight = np.zeros(inner.model.nu)
+        self._step = _Step(latency_ticks=0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or pickled environment starts afresh, as Gymnasium's own do."""
-        return Concurrent, (self.env, *self._arguments)
+        return Concurrent, (self.env, *self._arguments.values())
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -125,7 +165,8 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if seed is not None:
             self._rng = np.random.default_rng([seed, 1])
         self._draw = self.timing.episode(self._rng)
-        self._control_in_flight = self._holding_control()
+        self._flight.reset()
+        self._plant.hold()
         self._latency_s = 0.0
         if not self.layout.is_plain:
             base = self._base(observation)
@@ -137,75 +178,63 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         if self._draw is None:
             raise RuntimeError("call reset before the first step")
-        (switch_ticks,), (period_ticks,) = self._draw(1)
-        self._ticks_to_switch, self._at_switch = int(switch_ticks), None
+        step = self._step = _Step(latency_ticks=int(self._draw(1)[0][0]))
+        began = self._flight.now
         # Only while it steps does the environment move through us; otherwise it is untouched.
-        self._inner._step_mujoco_simulation = self._split_step
+        self._inner._step_mujoco_simulation = self._move
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
         finally:
             del self._inner._step_mujoco_simulation
-        self._latency_s = int(switch_ticks) * self.timing.tick_s
+        if not step.decided:
+            raise RuntimeError(
+                f"{self._inner} did not move by do_simulation in this step, so its latency could "
+                "not be applied: its step must call self.do_simulation(control, self.frame_skip) "
+                "instead of mujoco.mj_step, and a wrapper that resets within a step belongs "
+                "outside Concurrent"
+            )
+        period_ticks = self._flight.now - began
+        self._latency_s = step.latency_ticks * self.timing.tick_s
         if not self.layout.is_plain:
-            base, encoded = self._base(self._last), self._encode(action)
-            self._past.push(base, encoded)
+            self._past.push(self._base(self._last), self._encode(action))
         self._last = observation
-        before = float(reward) * (int(switch_ticks) / int(period_ticks))
+        before = float(reward) * min(1.0, step.latency_ticks / max(1, period_ticks))
         info = {
             **info,
             "reward_before_switch": before,
             "reward_after_switch": float(reward) - before,
             "latency_s": self._latency_s,
-            "period_s": int(period_ticks) * self.timing.tick_s,
+            "period_s": period_ticks * self.timing.tick_s,
         }
-        if self._at_switch is not None and self._can_observe_at_switch:
-            info["observation_at_switch"] = self._augment(*self._at_switch)
+        if step.at_switch is not None:
+            info["observation_switch"] = self._augment(*step.at_switch)
         return self._augment(observation), reward, terminated, truncated, info
 
-    def _split_step(self, control: Array, ticks: int) -> None:
-        """What the environment calls to move: the old control up to the switch, then its own."""
-        own_step = type(self._inner)._step_mujoco_simulation
-        before = min(self._ticks_to_switch, ticks)
-        if before:
-            own_step(self._inner, self._control_in_flight, before)
-            self._ticks_to_switch -= before
-        if self._ticks_to_switch:
-            return
-        self._inner.data.ctrl[:] = self._control_in_flight = np.array(control, float)
-        if self._at_switch is None:
-            self._at_switch = self._observe_at_switch(), self._measure_length()
-        if ticks > before:
-            own_step(self._inner, control, ticks - before)
+    def _move(self, control: Array, ticks: int) -> None:
+        """What the environment calls to move, once or several times in a step.
 
-    def _observe_at_switch(self) -> Any:
-        """The environment's observation now, taken without a trace.
+        Its first call is the capture; in a later one the decision is what it says then.
+        """
+        control = np.array(control, float)
+        if self._step.decided:
+            self._flight.amend(control)
+        else:
+            self._flight.capture(control, self._step.latency_ticks)
+            self._step.decided = True
+        self._flight.period(self._plant, int(ticks) * self._plant.substeps)
+
+    def _observe_switch(self) -> None:
+        """Take the environment's observation at the switch, without a trace.
 
         Looking must not draw from the environment's generator: observations may be noisy.
         """
-        if not self._can_observe_at_switch:
-            return None
+        if self._step.at_switch is not None or not self._flight.newest_in_force:
+            return
         random = self._inner.np_random.bit_generator.state
         observation = self._inner._get_obs()
         self._inner.np_random.bit_generator.state = random
-        return observation
-
-    def _measure_length(self) -> Array:
-        """Where each actuator is *now*: MuJoCo's own field is one tick old after a step."""
-        model, data = self._inner.model, self._scratch
-        data.qpos[:] = self._inner.data.qpos
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        mujoco.mj_tendon(model, data)
-        mujoco.mj_transmission(model, data)
-        return data.actuator_length.copy()
-
-    def _holding_control(self) -> Array:
-        """Zero for motors; for position actuators the control at which they stay put."""
-        model = self._inner.model
-        hold = np.where(self._servos, self._measure_length(), 0.0)
-        limited = model.actuator_ctrllimited.astype(bool)
-        low, high = model.actuator_ctrlrange.T
-        return np.where(limited, np.clip(hold, low, high), hold)
+        wanted = "vector_to_go" in self.layout.features
+        self._step.at_switch = observation, self._plant.measure_length() if wanted else None
 
     def _augment(self, observation: Any, actuator_length: Array | None = None) -> Any:
         if self.layout.is_plain:
@@ -214,11 +243,11 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         remaining = None
         if "vector_to_go" in self.layout.features:
             if actuator_length is None:
-                actuator_length = self._measure_length()
+                actuator_length = self._plant.measure_length()
             # Not wrapped: these servos are told a place, and unwind to it the long way if need be.
-            no_wrap = np.zeros(self._inner.model.nu, bool)
+            no_wrap = np.zeros(len(self._scale), bool)
             remaining = vector_to_go(
-                self._control_in_flight[None], actuator_length[None], self._scale, no_wrap
+                self._plant.target()[None], actuator_length[None], self._scale, no_wrap
             )
         measured = selection_time(np.array([self._latency_s]), self.timing.latency_high_s)
         return self.layout.assemble(base, measured, remaining, self._past, base.dtype.type)[0]
@@ -254,124 +283,100 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
 
 
-# --- DeepMind Control ----------------------------------------------------------------------------
+class _Physics:
+    """The plant: an environment's physics, and the control that its actuators follow."""
 
+    def __init__(self, env: Any, tick_s: float) -> None:
+        self._env = env
+        self._own_step = type(env)._step_mujoco_simulation
+        self._own_tick_s = float(env.model.opt.timestep)
+        self._tick_s = tick_s
+        self.substeps = to_ticks(self._own_tick_s, tick_s, "physics timestep")  # in its own tick
+        self.servos = _position_servos(env.model)
+        self.control = np.zeros(env.model.nu)
+        self.when_switched: Callable[[], None] | None = None
+        self._scratch = mujoco.MjData(env.model)
 
-def from_dm_control(
-    domain: str,
-    task: str,
-    latency: float | LatencyModel = 0.0,
-    knowledge: Iterable[str] = (),
-    stack_observations: int = 0,
-    stack_actions: int = 0,
-    render_mode: str | None = None,
-) -> Concurrent:
-    """Any task of the DeepMind Control suite as a concurrent Gymnasium environment.
-
-    The period is the task's own control timestep; the other options are those of `Concurrent`.
-    """
-    return Concurrent(
-        DMControlEnv(domain, task, render_mode),
-        latency=latency,
-        knowledge=knowledge,
-        stack_observations=stack_observations,
-        stack_actions=stack_actions,
-    )
-
-
-class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
-    """A DeepMind Control task as a Gymnasium environment; observations flattened in its order.
-
-    Its seed is given to the task anew at `reset(seed=...)`; rendering needs no OpenGL.
-    """
-
-    def __init__(self, domain: str, task: str, render_mode: str | None = None) -> None:
-        # Imported late: it takes seconds, and only these environments need it. It looks for a
-        # display and warns if there is none; we render without one.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from dm_control import suite
-
-        gymnasium.utils.EzPickle.__init__(self, domain, task, render_mode)
-        known = {f"{d}/{t}" for d, t in suite.ALL_TASKS}
-        if f"{domain}/{task}" not in known:
-            of_domain = sorted(t for d, t in suite.ALL_TASKS if d == domain)
-            choices = of_domain or sorted({d for d, _ in suite.ALL_TASKS})
-            kind = f"{domain} has the tasks" if of_domain else "the domains are"
-            raise ValueError(
-                f"unknown DeepMind Control task {domain}/{task}: {kind} {', '.join(choices)}"
-            )
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
-        self.dm_env = suite.load(domain, task)
-        self._over = True
-        self.physics = self.dm_env.physics
-        self.model, self.data = self.physics.model.ptr, self.physics.data.ptr
-        period_s = self.dm_env.control_timestep()
-        self.frame_skip = round(period_s / self.physics.timestep())
-        self.render_mode = render_mode
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / period_s)}
-
-        action = self.dm_env.action_spec()
-        self.action_space = spaces.Box(
-            action.minimum.astype(np.float32), action.maximum.astype(np.float32), dtype=np.float32
-        )
-        columns = _flatten(
-            {k: np.zeros(v.shape) for k, v in self.dm_env.observation_spec().items()}
-        )
-        self.observation_space = spaces.Box(-np.inf, np.inf, columns.shape, np.float64)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, Info]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.dm_env.task.random.seed(seed)
-        self._over = False
-        return _flatten(self.dm_env.reset().observation), {}
-
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
-        action = np.asarray(action, float)
-        if action.shape != self.action_space.shape:
-            raise ValueError(f"an action must be {self.action_space}, got shape {action.shape}")
-        if self._over:
-            raise RuntimeError("the episode is over: reset it before the next step")
-        # dm_control sets the control, then steps its physics: we come between, during a step only.
-        self.physics.step = self._step_physics
+    def advance(self, ticks: int) -> int:
+        if self.substeps == 1:
+            self._own_step(self._env, self.control, ticks)
+            return ticks
+        # Only while time passes are its timesteps finer: its `dt` and `frame_skip` mean what they
+        # meant, and a copy of it is a copy of the environment as it was.
+        self._env.model.opt.timestep = self._tick_s
         try:
-            step = self.dm_env.step(action)
+            self._own_step(self._env, self.control, ticks)
         finally:
-            del self.physics.step
-        self._over = step.last()
-        terminated = step.last() and step.discount == 0
-        truncated = step.last() and not terminated
-        return _flatten(step.observation), float(step.reward), terminated, truncated, {}
+            self._env.model.opt.timestep = self._own_tick_s
+        return ticks
 
-    def render(self) -> Image | None:
-        if self.render_mode is None:
-            return None
-        mujoco.mj_kinematics(self.model, self.data)
-        centre, extent = self.model.stat.center, self.model.stat.extent
-        root = self.data.subtree_com[0] if self.model.nbody > 1 else centre
-        x, y, z = (float(v) for v in root)
-        distance = 1.6 * float(extent)
-        viewpoint = Viewpoint((x, y - distance, z + 0.4 * distance), (x, y, z), 45)
-        return Camera(viewpoint).of_data(self.model, self.data)
+    def switch(self, action: Array) -> None:
+        self._env.data.ctrl[:] = self.control = action
+        if self.when_switched is not None:
+            self.when_switched()
 
-    def _step_physics(self, nstep: int = 1) -> None:
-        self._step_mujoco_simulation(self.data.ctrl.copy(), nstep)
+    def hold(self) -> None:
+        """Nothing is in force: motors get zero; position actuators the control to stay put."""
+        self.control = np.zeros(self._env.model.nu)
+        if self.servos.any():
+            self.control[self.servos] = self.measure_length()[self.servos]
+        self.control = self.target()
 
-    def _step_mujoco_simulation(self, control: Array, ticks: int) -> None:
-        """What `Concurrent` replaces, as in Gymnasium's own MuJoCo environments."""
-        self.data.ctrl[:] = control
-        type(self.physics).step(self.physics, ticks)
+    def target(self) -> Array:
+        """The control as the actuators take it: MuJoCo keeps it within the control range."""
+        model = self._env.model
+        if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_CLAMPCTRL:
+            return self.control
+        limited = model.actuator_ctrllimited.astype(bool)
+        low, high = model.actuator_ctrlrange.T
+        return np.where(limited, np.clip(self.control, low, high), self.control)
 
-    def _get_obs(self) -> Array:
-        return _flatten(self.dm_env.task.get_observation(self.physics))
+    def measure_length(self) -> Array:
+        """Where each actuator is *now*: MuJoCo's own field is one tick old after a step."""
+        model, data = self._env.model, self._scratch
+        data.qpos[:] = self._env.data.qpos
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_tendon(model, data)
+        mujoco.mj_transmission(model, data)
+        return data.actuator_length.copy()
 
 
-def _flatten(observation: Any) -> Array:
-    return np.concatenate([np.ravel(value) for value in observation.values()]).astype(float)
+def _innermost(env: gymnasium.Env[Any, Any], observe_switch: bool) -> MovesByTicks:
+    """What moves inside of `env`, if `Concurrent` can do with it what is asked."""
+    inner = env.unwrapped
+    if not isinstance(inner, MovesByTicks):
+        raise ValueError(
+            f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
+            f"inside a step; {inner} is not one"
+        )
+    if _is_concurrent(env):
+        raise ValueError("this environment is Concurrent already: wrap it once")
+    if observe_switch and not (_observes_unchanged(env) and isinstance(inner, Observes)):
+        raise ValueError(
+            f"what {env} would observe at the switch is not known: observe_switch needs an "
+            "environment with a _get_obs method, and no wrapper inside Concurrent that changes "
+            "observations"
+        )
+    return inner
+
+
+def _timing(env: MovesByTicks, latency: float | LatencyModel, tick_s: float | None) -> Timing:
+    """The environment's own period, in its own ticks or finer ones."""
+    own_tick_s = float(env.model.opt.timestep)
+    period_s = env.frame_skip * own_tick_s
+    if tick_s is None:
+        tick_s = own_tick_s
+    else:
+        check_divides(tick_s, own_tick_s)
+    model = as_latency(latency)
+    try:
+        return Timing(model, period_s=period_s, tick_s=tick_s)
+    except DoesNotFit as error:
+        finer_s = finer_tick_s(model.values_s, tick_s)
+        if finer_s is None:
+            raise
+        raise ValueError(f"{error}; or take finer physics: tick={finer_s:.6g}") from None
 
 
 def _observes_unchanged(env: gymnasium.Env[Any, Any]) -> bool:
