@@ -9,54 +9,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
+from typing import Any
 
 from midstride.envs.vector import available_cores
-from midstride.learn.config import AnyConfig
-from midstride.learn.train import Progress, train
+from midstride.scale.jobs import KILLED, Event, Job, do
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint
-KILLED = "its process was killed"
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training to do."""
-
-    name: str
-    config: AnyConfig
-    folder: Path
-    # What to do with a folder that holds an unfinished run.
-    unfinished: Literal["refuse", "resume", "restart"] = "refuse"
-    tensorboard: bool = False
-    scripted: Path | None = None  # folder of scripted data that jobs share
-
-
-class Event(NamedTuple):
-    """What is new about a job."""
-
-    job: int
-    kind: Literal["started", "progress", "result", "error"]
-    content: Any = None
-
-
-def do(job: Job, on_progress: Any = lambda progress: None) -> dict[str, Any]:
-    """Do a job here and now."""
-    if job.unfinished == "restart" and not (job.folder / "result.json").exists():
-        shutil.rmtree(job.folder, ignore_errors=True)
-    resume = job.unfinished != "refuse"
-    return train(job.config, job.folder, resume, on_progress, job.tensorboard, job.scripted)
 
 
 @dataclass
@@ -161,61 +124,3 @@ def _forget_compiled() -> None:
     import jax
 
     jax.clear_caches()
-
-
-# --- Bars ----------------------------------------------------------------------------------------
-
-
-def progress_bars(console: Console) -> Bars:
-    """Bars with what one wants to know of a training."""
-    return Bars(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(compact=True),
-        console=console,
-    )
-
-
-def status(progress: Progress) -> str:
-    return (
-        f"{progress.steps:>7,} steps {progress.steps_per_second:>5,.0f}/s "
-        f"return {_short(progress.mean_return)} eps {progress.epsilon:.2f}"
-    )
-
-
-def _short(value: float) -> str:
-    """Returns of thousands, and returns of one."""
-    return f"{value:>4.0f}" if abs(value) >= 10 else f"{value:>4.2f}"
-
-
-def train_all(
-    jobs: Sequence[Job], console: Console, workers: int | None = None
-) -> list[dict[str, Any]]:
-    """Train every job, with a bar each; results in order.
-
-    A failed job raises, after the others have finished.
-    """
-    results: dict[int, dict[str, Any]] = {}
-    errors: dict[int, str] = {}
-    with progress_bars(console) as bars:
-        ids = [bars.add_task(job.name, total=job.config.steps, status="waiting") for job in jobs]
-        for i, kind, content in run_jobs(jobs, workers):
-            if kind == "started":
-                bars.update(ids[i], status="starting")
-            elif kind == "progress":
-                bars.update(ids[i], completed=content.steps, status=status(content))
-            elif kind == "result":
-                results[i] = content
-                mean, low, high = (
-                    _short(v).strip() for v in (content["mean_return"], *content["interval"])
-                )
-                text = f"return {mean} [{low}, {high}]"
-                bars.update(ids[i], completed=content["steps"], status=text)
-            else:
-                errors[i] = content
-                bars.update(ids[i], status=f"[red]{content}")
-    for i, error in errors.items():
-        raise RuntimeError(f"{jobs[i].name} failed: {error}")
-    return [results[i] for i in range(len(jobs))]

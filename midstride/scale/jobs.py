@@ -1,0 +1,49 @@
+"""A training as a job, and what engines tell about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from midstride.disk.runs import RESULT
+from midstride.learn.agents import Training
+from midstride.learn.train import OnProgress, train
+
+KILLED = "its process was killed"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training to do."""
+
+    name: str
+    training: Training
+    folder: Path
+    # What to do with a folder that holds an unfinished run.
+    unfinished: Literal["refuse", "resume", "restart"] = "refuse"
+    tensorboard: bool = False
+    keep_checkpoint: bool = False
+
+
+class Event(NamedTuple):
+    """What is new about a job."""
+
+    job: int
+    kind: Literal["started", "progress", "result", "error"]
+    content: Any = None
+
+
+Engine = Callable[[Sequence[Job]], Iterator[Event]]
+
+
+def do(job: Job, on_progress: OnProgress = lambda progress: None) -> dict[str, Any]:
+    """Do a job here and now."""
+    if job.unfinished == "restart" and not (job.folder / RESULT).exists():
+        shutil.rmtree(job.folder, ignore_errors=True)
+    resume = job.unfinished != "refuse"
+    return train(
+        job.training, job.folder, resume, on_progress, job.tensorboard, job.keep_checkpoint
+    )

@@ -1,0 +1,71 @@
+"""Trainings on the screen: a bar each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from midstride.learn.train import Progress
+from midstride.scale.jobs import Engine, Job
+from midstride.scale.local import run_jobs
+
+
+def progress_bars(console: Console) -> Bars:
+    """Bars with what one wants to know of a training."""
+    return Bars(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+    )
+
+
+def status(progress: Progress) -> str:
+    return (
+        f"{progress.steps:>7,} steps {progress.steps_per_second:>5,.0f}/s "
+        f"return {_short(progress.mean_return)} eps {progress.epsilon:.2f}"
+    )
+
+
+def _short(value: float) -> str:
+    """Returns of thousands, and returns of one."""
+    return f"{value:>4.0f}" if abs(value) >= 10 else f"{value:>4.2f}"
+
+
+def train_all(
+    jobs: Sequence[Job], console: Console, engine: Engine = run_jobs
+) -> list[dict[str, Any]]:
+    """Train every job, with a bar each; results in order.
+
+    A failed job raises, after the others have finished.
+    """
+    results: dict[int, dict[str, Any]] = {}
+    errors: dict[int, str] = {}
+    with progress_bars(console) as bars:
+        ids = [
+            bars.add_task(job.name, total=job.training.run.steps, status="waiting") for job in jobs
+        ]
+        for i, kind, content in engine(jobs):
+            if kind == "started":
+                bars.update(ids[i], status="starting")
+            elif kind == "progress":
+                bars.update(ids[i], completed=content.steps, status=status(content))
+            elif kind == "result":
+                results[i] = content
+                mean, low, high = (
+                    _short(v).strip() for v in (content["mean_return"], *content["interval"])
+                )
+                text = f"return {mean} [{low}, {high}]"
+                bars.update(ids[i], completed=content["steps"], status=text)
+            else:
+                errors[i] = content
+                bars.update(ids[i], status=f"[red]{content}")
+    for i, error in errors.items():
+        raise RuntimeError(f"{jobs[i].name} failed: {error}")
+    return [results[i] for i in range(len(jobs))]
