@@ -38,6 +38,7 @@ class Environment(Settings):
     """Settings of environments: everything that is needed to make them again."""
 
     kind: ClassVar[str] = "setting of the environment"
+    recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
     task: str
 
     def make(
