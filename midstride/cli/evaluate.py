@@ -1,0 +1,105 @@
+"""Evaluate trained policies, at any latency.
+
+Each policy plays whole episodes in the environment that it was trained for, once for each
+latency that is asked for (default: its own). A row has the mean return, or the share of
+episodes that succeed where the environment measures that, with a 95 % interval over episodes.
+Nothing is written.
+
+examples:
+  midstride evaluate runs/aware --latency 0 25ms 50ms
+  midstride evaluate runs/aware runs/unaware --episodes 256
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from midstride.cli import show
+from midstride.cli.arguments import Group, Syntax, read
+from midstride.settings import Range, Settings
+
+if TYPE_CHECKING:
+    from midstride.envs.vector import Environment
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """What to evaluate, and where."""
+
+    run: tuple[str, ...]
+    """folders of finished runs"""
+    latency: tuple[str, ...] = ()
+    """a row for each: 25ms, episode:0,25ms (drawn at each reset), step:0,25ms (at each step),
+    trace:latencies.csv (default: as trained)"""
+    episodes: Annotated[int, Range(1)] = 64
+    """episodes in each row"""
+    seed: Annotated[int, Range(0)] = 1_000_000
+    """seed of the first environment; the others count up from it"""
+
+
+def command(args: Sequence[str], console: Console) -> None:
+    usage = "evaluate RUN... [options]"
+    syntax = Syntax("evaluate", usage, __doc__ or "", (Group("options", Options),), ("run",))
+    run(read(Options, syntax, args), console)
+
+
+def run(options: Options, console: Console) -> None:
+    from midstride.policies import load
+
+    runs = []
+    for text in options.run:  # reject what does not fit before anything runs
+        folder = Path(text)
+        environment = environment_of(folder)
+        rows = {latency: show.changed(environment, latency=latency) for latency in options.latency}
+        rows = rows or {str(environment.to_dict()["latency"]): environment}
+        for row in rows.values():
+            show.small(row).close()
+        runs.append((folder, load(folder), rows))
+    for folder, policy, rows in runs:
+        console.print(_evaluated(folder, policy, rows, options, console))
+
+
+def environment_of(folder: Path) -> Environment:
+    """The environment of a run, from its record."""
+    from midstride.disk.runs import read_record
+    from midstride.tasks.registry import environment_from
+
+    values = read_record(folder).get("environment")
+    if not isinstance(values, dict):
+        raise ValueError(f"{folder / 'config.json'} is damaged: it has no environment")
+    return environment_from(values)
+
+
+def _evaluated(
+    folder: Path,
+    policy: Any,
+    rows: dict[str, Environment],
+    options: Options,
+    console: Console,
+) -> Table:
+    from midstride.measure.evaluate import evaluate_in
+
+    success = show.success_of(next(iter(rows.values())))
+    title = f"{folder}: {options.episodes} episodes"
+    table = Table("latency", success or "return", "95 % interval", "episode", title=title)
+    with show.bar(console, "evaluating", len(rows) * options.episodes) as update:
+        for k, (latency, environment) in enumerate(rows.items()):
+
+            def on_episode(finished: int, before: int = k * options.episodes) -> None:
+                update(before + finished)
+
+            found = evaluate_in(
+                policy, environment, options.episodes, options.seed, on_episode=on_episode
+            )
+            values = [e.measures[success] if success else e.total for e in found]
+            seconds = sum(episode.seconds for episode in found) / len(found)
+            cells = show.summary(values, is_share=success is not None)
+            table.add_row(latency, *cells, f"{seconds:.1f} s")
+        update(len(rows) * options.episodes)
+    return table

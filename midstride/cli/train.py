@@ -1,0 +1,271 @@
+"""Train an agent in an environment.
+
+The folder runs/NAME then holds everything about the run: config.json (every setting),
+metrics.jsonl, result.json, the policy (load it with midstride.load), a checkpoint, curve.png
+and video.mp4. Ctrl-C saves a checkpoint, and --resume goes on from it, also with more steps
+than before.
+
+examples:
+  midstride train cartpole --latency 50ms --execution 0 --knowledge vector_to_go --name aware
+  midstride train --resume aware --steps 200_000
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from midstride.cli import show
+from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed
+from midstride.settings import Range, Settings, help_of, types_of
+
+if TYPE_CHECKING:
+    from midstride.learn.agents import Training
+
+USAGE = "train TASK [AGENT] [options]\n       midstride train --resume NAME [options]"
+VIDEO_SEED = 2_000_000
+_RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """What to do with a training, beside what it is."""
+
+    name: str | None = None
+    """name of the run (default: made from task, agent, latency and knowledge)"""
+    runs: Path = _RUNS
+    """folder that holds the runs"""
+    seeds: Annotated[int, Range(1)] = 1
+    """train this many, counting up from --seed, side by side on the cores"""
+    resume: bool | str = False
+    """go on with the run of this name, or of the name that these options make; a finished run is
+    not run again, unless --steps is more"""
+    video: bool = True
+    """film the final policy"""
+    tensorboard: bool = False
+    """write the metrics for TensorBoard too (needs midstride[tensorboard])"""
+
+    @property
+    def resumed(self) -> Path | None:
+        """The folder that --resume names: a name in `runs`, or a path."""
+        if isinstance(self.resume, bool):
+            return None
+        in_runs, path = self.runs / self.resume, Path(self.resume)
+        return path if path.is_dir() and not in_runs.is_dir() else in_runs
+
+
+def command(args: Sequence[str], console: Console) -> None:
+    words = leading_words(args)[:2]
+    if not words and asks_for_help(args):
+        print(overview())
+        return
+    if words:
+        training, options = new(words, args[len(words) :])
+    else:
+        training, options = resumed(args)
+    run(training, options, console)
+
+
+def new(words: Sequence[str], args: Sequence[str]) -> tuple[Training, Options]:
+    """A training of a task and an agent that are named."""
+    from midstride.learn.agents import Training
+    from midstride.tasks.registry import settings_of
+
+    task = words[0]
+    agent = words[1] if len(words) > 1 else settings_of(task).recommended_agent
+    of_training, options = _read(task, agent, args)
+    return Training.of(task, agent, **of_training), options
+
+
+def resumed(args: Sequence[str]) -> tuple[Training, Options]:
+    """The training of a run folder, and what is asked to be different."""
+    from midstride.disk.runs import read_record
+    from midstride.learn.agents import Training
+    from midstride.tasks.registry import NAMES
+
+    options = _glance(args)
+    folder = options.resumed
+    if folder is None:
+        raise ValueError(
+            f"train needs a task first ({', '.join(NAMES)}, gym:ID or dmc:DOMAIN/TASK), "
+            "or --resume and the name of a run"
+        )
+    before = Training.from_dict(read_record(_first_of(folder, options)))
+    of_training, options = _read(before.environment.task, before.agent.agent, args)
+    return before.with_(**of_training), options
+
+
+def _glance(args: Sequence[str]) -> Options:
+    """What says where the run is, before it is known which other options there are."""
+    parser = Syntax("train", USAGE, "", (Group("options", Options),)).parser()
+    given: argparse.Namespace = parser.parse_known_args(list(args))[0]
+    values: dict[str, Any] = {
+        name: getattr(given, name) for name in ("resume",) if hasattr(given, name)
+    }
+    if hasattr(given, "runs"):
+        values["runs"] = Path(given.runs)
+    if hasattr(given, "seeds"):
+        values["seeds"] = int(given.seeds) if given.seeds.isdecimal() else 1
+    return Options(**values)
+
+
+def _first_of(folder: Path, options: Options) -> Path:
+    """The folder with the settings; with several seeds it is inside."""
+    several = sorted(folder.glob("seed*/config.json"))
+    if (folder / "config.json").exists() or not several:
+        return folder
+    if options.seeds == 1:
+        raise ValueError(f"{folder} holds runs of several seeds: say how many with --seeds")
+    return min(several, key=lambda path: (len(path.parent.name), path)).parent
+
+
+def _read(task: str, agent: str, args: Sequence[str]) -> tuple[dict[str, Any], Options]:
+    """The settings of the training, and the others."""
+    from midstride.learn.agent import RunSettings
+    from midstride.learn.agents import agent_called
+    from midstride.tasks.registry import settings_of
+
+    kind = agent_called(agent)
+    syntax = Syntax(
+        f"train {task} {agent}",
+        USAGE,
+        __doc__ or "",
+        (
+            Group(f"environment ({task})", settings_of(task)),
+            Group(f"agent ({agent})", kind.Settings),
+            Group("run", RunSettings, kind.run_defaults),
+            Group("options", Options),
+        ),
+        read_before=("task", "agent"),
+    )
+    values = syntax.read(args)
+    ours = {name: values.pop(name) for name in types_of(Options) if name in values}
+    return values, Options(**ours)
+
+
+def overview() -> str:
+    """What `midstride train --help` says before it knows a task."""
+    from midstride.learn.agents import AGENTS
+    from midstride.tasks.registry import NAMES, settings_of
+
+    agents = {
+        name: help_of(kind.Settings)["agent"].removeprefix(f"{name}: ")
+        for name, kind in AGENTS.items()
+    }
+    tasks = {name: f"recommended agent: {settings_of(name).recommended_agent}" for name in NAMES}
+    tasks["gym:ID"] = "a Gymnasium MuJoCo environment; gym:module:ID imports your module first"
+    tasks["dmc:DOMAIN/TASK"] = "a task of DeepMind Control (needs midstride[dmc])"
+    shown = {"task", "agent"}
+    options = Syntax("train", USAGE, __doc__ or "", (Group("options", Options),), (), tuple(shown))
+    return (
+        f"{options.parser().format_help()}\n"
+        f"tasks:\n{listed(tasks)}\n\n"
+        f"agents (any that fits the environment's actions and observations):\n{listed(agents)}\n\n"
+        "The options of an environment, an agent and the run are listed by, for example,\n"
+        "  midstride train cartpole dqn --help"
+    )
+
+
+# --- Training ------------------------------------------------------------------------------------
+
+
+def run(training: Training, options: Options, console: Console) -> None:
+    """Train one seed with a bar, or several side by side; then show, plot and film them."""
+    training.check()
+    resume = options.resume is not False
+    folder = options.resumed or options.runs / (options.name or training.label)
+    if options.resumed and not folder.is_dir():
+        raise ValueError(f"there is no run to go on with in {folder}")
+    folders = [folder]
+    if options.seeds > 1:
+        folders = [folder / f"seed{training.run.seed + k}" for k in range(options.seeds)]
+    with show.going_on(_how_to_go_on(folder, options)):
+        if options.seeds == 1:
+            results = [_train_one(training, folder, resume, options.tensorboard, console)]
+        else:
+            results = _train_several(training, folders, resume, options.tensorboard, console)
+    success = show.success_of(training.environment)
+    console.print(_table(dict(zip(folders, results, strict=True)), success))
+    if "split_s" in results[0]:
+        parts = sorted(results[0]["split_s"].items(), key=lambda item: -item[1])
+        console.print("Time: " + ", ".join(f"{name} {s:.0f} s" for name, s in parts if s >= 0.5))
+    made = _pictures(folder, folders, success, options.video, console)
+    console.print(
+        f"Saved: [bold]{folder}[/bold] ({', '.join(made)}); policy = midstride.load('{folders[0]}')"
+    )
+
+
+def _how_to_go_on(folder: Path, options: Options) -> str:
+    where = folder.name if folder.parent == _RUNS else str(folder)
+    seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""
+    return f"go on with: midstride train --resume {where}{seeds}"
+
+
+def _train_one(
+    training: Training, folder: Path, resume: bool, tensorboard: bool, console: Console
+) -> dict[str, Any]:
+    from midstride.learn.train import Progress, train
+    from midstride.scale.show import progress_bars, status
+
+    with progress_bars(console) as bars:
+        bar = bars.add_task(folder.name, total=training.run.steps, status="starting")
+
+        def on_progress(progress: Progress) -> None:
+            bars.update(bar, completed=progress.steps, status=status(progress))
+
+        return train(training, folder, resume, on_progress, tensorboard, keep_checkpoint=True)
+
+
+def _train_several(
+    training: Training, folders: Sequence[Path], resume: bool, tensorboard: bool, console: Console
+) -> list[dict[str, Any]]:
+    from midstride.scale.jobs import Job
+    from midstride.scale.show import train_all
+
+    jobs = [
+        Job(
+            f"seed {training.run.seed + k}",
+            training.with_(seed=training.run.seed + k),
+            folder,
+            unfinished="resume" if resume else "refuse",
+            tensorboard=tensorboard,
+            keep_checkpoint=True,
+        )
+        for k, folder in enumerate(folders)
+    ]
+    return train_all(jobs, console)
+
+
+def _table(results: dict[Path, dict[str, Any]], success: str | None) -> Table:
+    table = Table("run", success or "return", "95 % interval", "steps", "seconds")
+    for folder, result in results.items():
+        values = result["measures"][success] if success else result["returns"]
+        mean, spread = show.summary(values, is_share=success is not None)
+        table.add_row(folder.name, mean, spread, f"{result['steps']:,}", f"{result['seconds']:.0f}")
+    return table
+
+
+def _pictures(
+    folder: Path, folders: Sequence[Path], success: str | None, video: bool, console: Console
+) -> list[str]:
+    """Draw the learning curve, and film the policy if it can be filmed; what was made."""
+    from midstride.report.curves import plot_curves, save_figure
+
+    curves = plot_curves({folder.name: folders}, column=success or "evaluation")
+    save_figure(folder / "curve.png", curves)
+    if not video:
+        return ["curve.png"]
+    from midstride.report.film import film_run
+
+    try:
+        filmed = film_run(folders[0], folder / "video.mp4", 4, VIDEO_SEED, console)
+    except (ValueError, OSError, RuntimeError) as error:
+        console.print(f"No film: {error}")
+        return ["curve.png"]
+    return ["curve.png", "video.mp4"] if filmed else ["curve.png"]

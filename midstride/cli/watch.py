@@ -1,0 +1,148 @@
+"""Film a policy: a trained one, or one that grasps by a script.
+
+RUN is the folder of a finished run; its policy is filmed in the environment that it is
+evaluated in. With grasp instead, a policy that nobody trained moves an arm over a bin of
+objects; beside the arm are what its camera sees and a timeline of thought and action. Leaves
+an MP4 of all episodes, and for grasping a contact sheet (PNG) of the first, in the output
+folder.
+
+examples:
+  midstride watch runs/aware
+  midstride watch grasp --mode blocking --objects 5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from midstride.cli import show
+from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
+from midstride.settings import Range, Settings, types_of
+
+if TYPE_CHECKING:
+    from midstride.tasks.grasp.env import GraspSettings, GraspVectorEnv
+
+USAGE = "watch RUN [options]\n       midstride watch grasp [options]"
+SCRIPTED = ("scripted", "blind", "random")
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """How much, and where to."""
+
+    episodes: Annotated[int, Range(1)] = 3
+    """how many episodes"""
+    seed: Annotated[int, Range(0)] = 0
+    """seed of the first; the others count up from it"""
+    output: Path = Path("watch")
+    """folder for the film and the picture"""
+
+
+@dataclass(frozen=True)
+class GraspOptions(Options):
+    """Who grasps."""
+
+    policy: str = "scripted"
+    """scripted: knows where the objects are; blind: goes down at random places; random; or the
+    folder of a trained run, which brings its own environment"""
+    noise: Annotated[float, Range(0, 1)] = 0.0
+    """scripted: how much its displacements are shaken, 0 to 1"""
+
+
+def command(args: Sequence[str], console: Console) -> None:
+    words = leading_words(args)[:1]
+    if words == ["grasp"]:
+        _grasp(args[1:], console)
+        return
+    groups = (Group("options", Options),)
+    if not words and not asks_for_help(args):
+        raise ValueError("watch needs the folder of a finished run, or grasp")
+    syntax = Syntax(" ".join(["watch", *words]), USAGE, __doc__ or "", groups)
+    run(Path(*words), Options(**syntax.read(args[1:] if words else args)), console)
+
+
+def run(folder: Path, options: Options, console: Console) -> None:
+    """Film a trained policy."""
+    from midstride.disk.runs import read_record
+    from midstride.report.film import film_run
+
+    read_record(folder)  # an error now, if it is not a run
+    path = options.output / f"{folder.resolve().name}.mp4"
+    film_run(folder, path, options.episodes, options.seed, console)
+
+
+def _grasp(args: Sequence[str], console: Console) -> None:
+    """Film a policy that nobody trained, in a world that the options describe."""
+    from midstride.tasks.grasp.env import GraspSettings
+
+    usual = GraspSettings(objects=3, scenes=64)
+    groups = (Group("environment (grasp)", GraspSettings, usual), Group("options", GraspOptions))
+    syntax = Syntax("watch grasp", USAGE, __doc__ or "", groups, read_before=("task",))
+    given = syntax.read(args)
+    ours = {name: given.pop(name) for name in types_of(GraspOptions) if name in given}
+    options = GraspOptions(**ours)
+    if options.policy in SCRIPTED:
+        environment = GraspSettings(**{"objects": 3, "scenes": 64, **given})
+        film_scripted(environment, options, console)
+        return
+    folder = Path(options.policy)
+    if not (folder / "config.json").exists():
+        raise ValueError(
+            f"unknown policy {options.policy!r}: choose from {', '.join(SCRIPTED)}, or give the "
+            "folder of a finished run"
+        )
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ValueError(f"a trained run brings its own environment: leave out {names}")
+    run(folder, options, console)
+
+
+def film_scripted(environment: GraspSettings, options: GraspOptions, console: Console) -> None:
+    """Episodes of a policy that looks into the world, or looks at nothing."""
+    from midstride.envs.vector import available_cores
+    from midstride.report import grasp_film
+    from midstride.report.film import save_image, save_video
+    from midstride.tasks.grasp.env import GraspVectorEnv
+
+    env = GraspVectorEnv(1, autoreset_mode="Disabled", settings=environment)
+    choose = chooser(options.policy, options.noise, np.random.default_rng(options.seed))
+    path = options.output / f"grasp-{options.policy}-{environment.mode}.mp4"
+    table = Table("episode", "grasped", "seconds", "decisions")
+    films = []
+    with show.bar(console, "filming", options.episodes) as update:
+        for k in range(options.episodes):
+            episode = grasp_film.play(env, choose, options.seed + k)
+            pictures = grasp_film.pictures(episode, env, available_cores())
+            films.append(grasp_film.film(episode, pictures))
+            if k == 0:
+                save_image(path.with_suffix(".png"), grasp_film.contact_sheet(episode, pictures))
+            grasped = "yes" if episode.success else "no"
+            table.add_row(str(k), grasped, f"{episode.end_s:.1f}", str(len(episode.views)))
+            update(k + 1)
+    save_video(path, np.concatenate(films), grasp_film.FPS)
+    console.print(table)
+    console.print(f"Saved: [bold]{path}[/bold], {path.with_suffix('.png').name}")
+
+
+def chooser(policy: str, noise: float, rng: np.random.Generator) -> Any:
+    """What a policy that nobody trained does on an observation, in an environment."""
+    from midstride.tasks.grasp import actions, scripted
+
+    def choose(observation: Any, env: GraspVectorEnv) -> NDArray[np.floating]:
+        if policy == "scripted":
+            return scripted.privileged(env.world, env.next_latency_ticks(), noise, rng)
+        if policy == "blind":
+            return scripted.blind(env.world, env.steps_taken, rng)
+        drawn = rng.uniform(actions.LOW, actions.HIGH, (1, actions.SIZE))
+        drawn[:, actions.TERMINATE] = 0
+        return drawn
+
+    return choose
