@@ -1,0 +1,135 @@
+"""Wrong input on the command line: one sentence, exit code 2, no traceback."""
+
+import pytest
+
+from midstride.cli import main
+from midstride.disk.runs import Run
+from midstride.learn.agents import Training
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Folders to stumble over: a run that has only begun, a damaged one, an empty one."""
+    here = tmp_path_factory.mktemp("folders")
+    training = Training.of("cartpole", "dqn", latency="50ms")
+    Run(here / "begun", training.to_dict(), training.hash).start()
+    for name, text in (("damaged", '{"environment": {"task"'), ("foreign", '{"a": 1}')):
+        (here / name).mkdir()
+        (here / name / "config.json").write_text(text)
+    (here / "empty").mkdir()
+    return here
+
+
+BAD = {
+    # commands and options
+    "juggle": "unknown command juggle (known: demo, train,",
+    "trian cartpole": "unknown command trian; did you mean train?",
+    "train cartpole --latncy 25ms": "has no option --latncy; did you mean --latency?",
+    "train cartpole --lat 25ms": "has no option --lat; ",
+    "train cartpole --gamma 0.9": "did you mean --gamma-per-s?",
+    "train cartpole --lstm-size 8": "train cartpole dqn has no option --lstm-size",
+    "train cartpole dqn further": "train cartpole dqn does not take 'further'",
+    "train cartpole --latency": "--latency needs a value: a time such as 25ms",
+    "train cartpole --steps --seed 1": "--steps needs a value: a whole number",
+    "train cartpole --video=yes": "--video takes no value, got 'yes'",
+    "train --steps 100": "train needs a task first",
+    "train": "train needs a task first",
+    "describe": "describe needs a task first",
+    "describe cartpole --steps 100": "describe cartpole has no option --steps",
+    "evaluate": "evaluate needs RUN: folders of finished runs",
+    "evaluate {begun} --retry-failed": "evaluate has no option --retry-failed",
+    "sweep": "sweep needs SPEC: a TOML file",
+    "watch": "watch needs the folder of a finished run, or grasp",
+    # tasks, agents, and what they take
+    "train juggling": "unknown task 'juggling'",
+    "train cartpole ppq": "unknown agent 'ppq': choose from dqn, drqn, qtopt",
+    "train cartpole qtopt": "our tasks have them with --actions continuous",
+    "train gym:Nope-v0": "unknown Gymnasium environment 'Nope-v0'",
+    "train dmc:walker": "a task of others is gym:ID or dmc:DOMAIN/TASK, got 'dmc:walker'",
+    "train dmc:walker/fly": "walker has the tasks run, stand, walk",
+    "train gym:InvertedPendulum-v5 --knowledge vector_to_go": "needs position-controlled actuators",
+    "train cartpole --steps many": "steps must be a whole number, got 'many'",
+    "train cartpole --steps 1.5": "steps must be a whole number, got '1.5'",
+    "train cartpole --steps 1e400": "steps must be a whole number, got '1e400'",
+    "train cartpole --steps 123456789012345678901234": "steps must be from 1 to 1e+12, got 1234567",
+    "train cartpole --steps -5": "steps must be from 1 to 1e+12, got -5",
+    "train cartpole --gamma-per-s 2": "gamma_per_s must be from 0 to 0.999999, got 2",
+    "train cartpole --target both": "target must be one of full_period, concurrent, got 'both'",
+    "train cartpole --hidden 16 x": "hidden must be a whole number, got 'x'",
+    "train cartpole --hidden 0": "hidden layers need at least 1 unit",
+    "train cartpole --seeds 0": "seeds must be at least 1",
+    "train cartpole --target concurrent": "needs a latency above 0",
+    "describe juggling": "unknown task 'juggling'",
+    "describe cartpole --actions few": "actions must be a whole number or continuous, got 'few'",
+    "describe cartpole --actions 99": "actions must be from 3 to 8",
+    "describe cartpole --knowledge magic": "unknown knowledge 'magic'",
+    "describe cartpole --stack-actions 9": "stack_actions must be from 0 to 4, got 9",
+    "describe grasp --objects 9": "a bin holds 1 to 5 objects, got 9",
+    # time
+    "train cartpole --latency 7ms": "nearest valid times are 5 ms and 10 ms",
+    "train cartpole --latency 25": "did you mean 25ms?",
+    "train grasp --latency 100": "did you mean 100ms?",
+    "describe cartpole --latency 60ms": "longer than the period of 50 ms",
+    "describe cartpole --latency 7ms": "nearest valid times are 5 ms and 10 ms",
+    "describe cartpole --latency -5ms": "at least 0 s",
+    "describe cartpole --latency nan": "at least 0 s",
+    "describe cartpole --latency soon": "'soon' is not a time",
+    "describe cartpole --latency trace:none.csv": "cannot read the latency trace",
+    "describe cartpole --tick 0": "longer than 0 s",
+    "describe cartpole --latency 1e300": "too long to be counted",
+    "describe cartpole --period 1e9": "too long to be counted",
+    "describe cartpole --tick 1e-9": "too long to be counted",
+    "latency --latencies 100ms": "longer than the period of 60 ms",
+    "latency --latencies": "at least one latency",
+    "latency --seed -1": "seed must be at least 0",
+    "latency --output /dev/null": "/dev/null",
+    "latency --episodes 0": "episodes must be at least 2",
+    # folders
+    "evaluate nowhere": "is not the folder of a run",
+    "evaluate {empty}": "is not the folder of a run: config.json is missing",
+    "evaluate {damaged}": "config.json is damaged",
+    "evaluate {foreign}": "config.json is damaged: it has no environment",
+    "evaluate {begun}": "holds no trained policy",
+    "evaluate {begun} --episodes 0": "episodes must be at least 1, got 0",
+    "train --resume nowhere": "is not the folder of a run",
+    "train cartpole --resume nowhere": "there is no run to go on with in runs/nowhere",
+    "train --resume {damaged}": "config.json is damaged",
+    "train --resume {foreign}": "environment is missing",
+    "watch {empty}": "is not the folder of a run",
+    "watch grasp --policy scriptd": "unknown policy 'scriptd': choose from scripted, blind, random",
+    "watch grasp --policy {begun} --objects 2": "brings its own environment: leave out --objects",
+    "sweep nowhere.toml": "neither a specification file nor one of figure2a, figure2b",
+    "report nowhere": "nowhere",
+    # experiments
+    "reproduce": "reproduce needs an experiment before its options",
+    "reproduce tabel1": "unknown experiment tabel1; did you mean table1?",
+    "reproduce --seeds 2 table1": "write midstride reproduce table1 ...",
+    "reproduce theory --seeds 2": "reproduce theory has no option --seeds",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_2(folders, capsys, command):
+    words = command.split()
+    for name in ("begun", "damaged", "foreign", "empty"):
+        words = [word.replace(f"{{{name}}}", str(folders / name)) for word in words]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    out, err = capsys.readouterr()
+    assert end.value.code == 2
+    assert not out
+    assert BAD[command] in err
+    assert err.startswith("midstride: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["train cartpole dqn --name begun --resume", "train --resume begun"]
+)
+def test_a_folder_that_holds_another_run(folders, capsys, command):
+    with pytest.raises(SystemExit) as end:
+        main([*command.split(), "--runs", str(folders), "--latency", "25ms"])
+    _, err = capsys.readouterr()
+    assert end.value.code == 2
+    assert "holds a run of other settings (latency '50ms' and not '25ms')" in err
+    assert err.count("\n") == 1
