@@ -1,15 +1,35 @@
 """Reinforcement learning for machines that think while they move."""
 
-from midstride.envs.concurrent import Concurrent, from_dm_control
-from midstride.policies import Policy, load
-from midstride.tasks.env import TaskEnv, TaskVectorEnv, register
-from midstride.timing import Fixed, PerEpisode, PerStep, Sampled, Timing, Trace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from midstride.extras import MissingExtra, needed_by
+from midstride.registration import register
+
+if TYPE_CHECKING:
+    from midstride.envs.concurrent import Concurrent, from_dm_control
+    from midstride.policies import Policy, load
+    from midstride.tasks.env import TaskEnv, TaskVectorEnv
+    from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
+    from midstride.timing import (
+        Fixed,
+        LatencyModel,
+        PerEpisode,
+        PerStep,
+        Sampled,
+        Timing,
+        Trace,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Concurrent",
     "Fixed",
+    "GraspEnv",
+    "GraspVectorEnv",
+    "LatencyModel",
+    "MissingExtra",
     "PerEpisode",
     "PerStep",
     "Policy",
@@ -21,5 +41,38 @@ __all__ = [
     "from_dm_control",
     "load",
 ]
+
+# Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
+_HOMES = {
+    "Concurrent": "midstride.envs.concurrent",
+    "Fixed": "midstride.timing",
+    "GraspEnv": "midstride.tasks.grasp.env",
+    "GraspVectorEnv": "midstride.tasks.grasp.env",
+    "LatencyModel": "midstride.timing",
+    "PerEpisode": "midstride.timing",
+    "PerStep": "midstride.timing",
+    "Policy": "midstride.policies",
+    "Sampled": "midstride.timing",
+    "TaskEnv": "midstride.tasks.env",
+    "TaskVectorEnv": "midstride.tasks.env",
+    "Timing": "midstride.timing",
+    "Trace": "midstride.timing",
+    "from_dm_control": "midstride.envs.concurrent",
+    "load": "midstride.policies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'midstride' has no attribute {name!r}")
+    with needed_by(f"midstride.{name}"):
+        value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
 
 register()

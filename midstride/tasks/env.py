@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
@@ -29,29 +28,8 @@ from midstride.timing import LatencyModel, Timing, as_latency
 
 Actions = int | Literal["continuous"]
 
-_IDS = {
-    "midstride/PointMass-v0": "pointmass",
-    "midstride/CartpoleSwingup-v0": "cartpole",
-    "midstride/PendulumSwingup-v0": "pendulum",
-}
 DISCRETE_ACTIONS = range(3, 9)
 _MARKER_RGB = (235, 70, 60)
-
-
-def register() -> None:
-    """Make the environments known to `gymnasium.make` and `gymnasium.make_vec`."""
-    for env_id, task in _IDS.items():
-        gymnasium.register(
-            id=env_id,
-            entry_point="midstride.tasks.env:TaskEnv",
-            vector_entry_point="midstride.tasks.env:TaskVectorEnv",
-            kwargs={"task": task},
-        )
-    gymnasium.register(
-        id="midstride/Grasp-v0",
-        entry_point="midstride.tasks.grasp.env:GraspEnv",
-        vector_entry_point="midstride.tasks.grasp.env:GraspVectorEnv",
-    )
 
 
 class TaskVectorEnv(ManyEnvs):
