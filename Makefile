@@ -29,10 +29,11 @@ test: $(VENV)/.installed ## Run the fast tests
 test-all: $(VENV)/.bench-installed ## Run every test, the slow ones too
 	@$(BIN)/python -m pytest -n $(CORES) -q -m ""
 
-check: $(VENV)/.installed ## The gate: format, lint, types, tests
+check: $(VENV)/.installed ## The gate: format, lint, types, imports, tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test
 
 format: $(VENV)/.installed ## Format and fix what can be fixed
