@@ -9,11 +9,9 @@ _EXTRA_OF = {
     "matplotlib": "measure",
     "scipy": "measure",
     "imageio": "measure",
-    "imageio_ffmpeg": "measure",
     "dm_control": "dmc",
     "mujoco.batch": "train",  # the package is there, but older than our own tasks need
     "jax": "train",
-    "jaxlib": "train",
     "equinox": "train",
     "optax": "train",
     "chex": "train",
