@@ -1,6 +1,7 @@
 """What an installation promises: light imports, complete names, and a sentence where it lacks."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ LEARNING = ("jax", "equinox", "optax", "chex")
 NOT_CORE = (*LEARNING, "matplotlib", "scipy", "dm_control", "threadpoolctl", "ray", "tensorboardX")
 
 
-def python(code: str, *options: str, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def python(code, *options, without=()):
     """What a fresh interpreter says to `code`, where some packages are not installed."""
     hide = "".join(f"sys.modules[{name!r}] = None; " for name in without)
     return subprocess.run(
@@ -34,7 +35,7 @@ def python(code: str, *options: str, without: tuple[str, ...] = ()) -> subproces
     )
 
 
-def output(code: str, *options: str, without: tuple[str, ...] = ()) -> str:
+def output(code, *options, without=()):
     result = python(code, *options, without=without)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
@@ -199,14 +200,14 @@ def test_help_needs_the_core_only():
 
 def test_a_missing_module_of_ours_is_not_explained_away():
     with pytest.raises(ModuleNotFoundError, match="juggling"), extras.needed_by("this"):
-        import midstride.juggling  # noqa: F401
+        importlib.import_module("midstride.juggling")
 
 
 @pytest.mark.parametrize(("package", "extra"), extras._EXTRA_OF.items())
 def test_the_extra_that_is_named_installs_the_package(package, extra):
     offered = PROJECT["project"]["optional-dependencies"]
 
-    def installs(name: str) -> set[str]:
+    def installs(name):
         found = set()
         for requirement in offered[name]:
             distribution, inner = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()
