@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 import midstride
+from midstride.extras import MissingExtra, needed_by
 from midstride.learn.config import Config, GraspConfig
 from midstride.timing import format_s, parse_latency, parse_s
 
@@ -496,7 +497,7 @@ def main(args: list[str] | None = None) -> None:
         reproducing = dict(zip(GRASP_EXPERIMENTS, studies, strict=True))[given[1]]
         given[1] = "grasp"  # the task that its configuration names
     try:
-        tyro.extras.subcommand_cli_from_dict(
+        needed_by("this command")(tyro.extras.subcommand_cli_from_dict)(
             {
                 "demo": demo,
                 "train": train_grasp if given[:2] == ["train", "grasp"] else train,
@@ -512,7 +513,7 @@ def main(args: list[str] | None = None) -> None:
             description="Reinforcement learning for machines that think while they move.",
             args=given,
         )
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError, MissingExtra) as error:
         print(f"midstride: {error or 'not enough memory'}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

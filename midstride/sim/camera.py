@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from midstride.sim.task import Viewpoint
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch  # new in MuJoCo 3.17; wrapped environments do without
 
 Image = NDArray[np.uint8]
 
@@ -201,6 +203,8 @@ class Camera:
             return Hits.stack([self._background(model, one) for one in light])
         key = (id(model), light.tobytes())
         if key not in self._backgrounds:
+            from mujoco.batch import Batch
+
             bare = copy.copy(model)
             bare.geom_rgba[model.body_weldid[model.geom_bodyid] != 0, 3] = 0
             bare.geom_matid[:] = -1  # a material would bring its own colour
