@@ -16,8 +16,8 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.bench-installed: $(VENV)/.installed
-	@echo "Installing Ray, and the peers that benchmarks compare with (once)..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench,ray]"
+	@echo "Installing the peers that benchmarks compare with (once)..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@touch $@
 
 demo: $(VENV)/.installed ## Train three agents; see that latency hurts and knowledge heals
@@ -29,10 +29,11 @@ test: $(VENV)/.installed ## Run the fast tests
 test-all: $(VENV)/.bench-installed ## Run every test, the slow ones too
 	@$(BIN)/python -m pytest -n $(CORES) -q -m ""
 
-check: $(VENV)/.installed ## The gate: format, lint, types, tests
+check: $(VENV)/.installed ## The gate: format, lint, types, imports, tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory test
 
 format: $(VENV)/.installed ## Format and fix what can be fixed

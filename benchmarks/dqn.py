@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,23 +12,24 @@ import numpy as np
 
 from benchmarks.figures import Figure, seconds
 from midstride.disk.runs import Run
-from midstride.learn.agents import configure_jax
-from midstride.learn.config import Config
-from midstride.learn.train import Trainer, _steps
+from midstride.learn.agent import configure_jax
+from midstride.learn.agents import Training
+from midstride.learn.train import Trainer, steps_until_done
+from midstride.tasks.env import make_task
 
 NUM_ENVS, UPDATE_EVERY = 16, 4
 ENV: dict[str, Any] = {"latency": 0.05, "execution": 0.0, "knowledge": ("vector_to_go",)}
-CONFIG = Config(
-    latency="50ms",
-    execution="0",
-    knowledge=("vector_to_go",),
-    num_envs=NUM_ENVS,
-    update_every=UPDATE_EVERY,
-    double=False,  # as the peers
-    learning_starts=1_000,
-    evaluate_every=10**9,
-    checkpoint_every=10**9,
-)
+SETTINGS: dict[str, Any] = {
+    "latency": "50ms",
+    "execution": "0",
+    "knowledge": ("vector_to_go",),
+    "num_envs": NUM_ENVS,
+    "update_every": UPDATE_EVERY,
+    "double": False,  # as the peers
+    "learning_starts": 1_000,
+    "evaluate_every": 10**9,
+    "checkpoint_every": 10**9,
+}
 WARM_UP, MEASURED, ROUNDS = 2_000, 12_000, 5
 
 
@@ -70,11 +72,10 @@ def run() -> list[Figure]:
             limit=1.0,
         )
     )
-    recurrent = Config(**{**CONFIG.to_dict(), "agent": "drqn"})
     figures.append(
         Figure(
             "drqn/steps-per-second",
-            midstride_rate(recurrent, measured=2_000),
+            midstride_rate("drqn", measured=2_000),
             "steps/s",
             f"dqn: {ours:.0f} steps/s",
         )
@@ -82,14 +83,13 @@ def run() -> list[Figure]:
     return figures
 
 
-def midstride_rate(config: Config = CONFIG, measured: int = MEASURED) -> float:
+def midstride_rate(agent: str = "dqn", measured: int = MEASURED) -> float:
     """Steps per second of the training loop, after compilation and warm-up."""
-    trainer = Trainer.create(Config(**{**config.to_dict(), "steps": WARM_UP}))
-    _steps(trainer, NoRun(folder=None, config=config), lambda progress: None)  # type: ignore[arg-type]
-    trainer.config = Config(**{**config.to_dict(), "steps": WARM_UP + measured})
-    elapsed = seconds(
-        lambda: _steps(trainer, NoRun(folder=None, config=config), lambda progress: None)  # type: ignore[arg-type]
-    )
+    training = Training.of("cartpole", agent, **SETTINGS, steps=WARM_UP)
+    trainer, run = Trainer.create(training), NoRun(Path(), {}, "")
+    steps_until_done(trainer, run, lambda progress: None)
+    trainer.training = training.with_(steps=WARM_UP + measured)
+    elapsed = seconds(lambda: steps_until_done(trainer, run, lambda progress: None))
     return measured / elapsed
 
 
@@ -140,12 +140,11 @@ def sbx_rate() -> float:
 
 def limit_rate() -> float:
     """Nothing but `mj_step` on one core and the compiled update on the other."""
-    trainer = Trainer.create(CONFIG)
-    agent, envs = trainer.agent, trainer.envs
-    rng = np.random.default_rng(0)
-    trainer.replay.data["transitions"][:80] = 0.5
-    trainer.replay.added = 80
-    batch = agent.sample(trainer.replay, rng, NUM_ENVS // UPDATE_EVERY)
+    trainer = Trainer.create(Training.of("cartpole", "dqn", **SETTINGS))
+    agent, model = trainer.agent, make_task("cartpole").model
+    agent.replay.data["transitions"][:80] = 0.5
+    agent.replay.added = 80
+    batch = agent.sample(NUM_ENVS // UPDATE_EVERY)
 
     def updates(count: int = 10) -> None:
         for _ in range(count):
@@ -154,7 +153,7 @@ def limit_rate() -> float:
 
     updates()
     update_s = np.median([seconds(updates) / 10 for _ in range(10)])
-    model, data = envs.task.model, mujoco.MjData(envs.task.model)
+    data = mujoco.MjData(model)
     ticks = NUM_ENVS * 10
     physics_s = np.median(
         [seconds(lambda: mujoco.mj_step(model, data, nstep=ticks)) for _ in range(50)]

@@ -31,7 +31,9 @@ LATENCY_S, PERIOD_S = 0.1, 0.3
 
 
 def run() -> list[Figure]:
-    env = GraspVectorEnv(NUM_ENVS, latency=LATENCY_S, period=PERIOD_S, image_size=IMAGE)
+    env = GraspVectorEnv(
+        NUM_ENVS, latency=LATENCY_S, period=PERIOD_S, image_size=IMAGE, objects=3, scenes=256
+    )
     env.reset(seed=0)
     rng = np.random.default_rng(0)
 

@@ -13,17 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, rates
-from midstride.learn.agents import QTOpt, configure_jax
-from midstride.learn.cem import ActionSpace
-from midstride.learn.config import GraspConfig
-from midstride.learn.networks import IMAGE_FEATURES, Critic
-from midstride.learn.scripted_data import SETTINGS
-from midstride.tasks.grasp import actions
+from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.critic import IMAGE_FEATURES, Critic
+from midstride.learn.qtopt import QTOpt, QTOptSettings
+from midstride.tasks.grasp.env import GraspSettings
 
-CONFIG = GraspConfig(image_size=64, knowledge=("vector_to_go",), acting_rounds=2)
-BLOCKS = {"base": slice(0, 2), "vector_to_go": slice(2, 7)}
-SPACE = ActionSpace(actions.LOW[:4], actions.HIGH[:4], SETTINGS)
-AUXILIARY = np.full(7, 1 / 7)
+ENVIRONMENT = GraspSettings(image_size=64, knowledge=("vector_to_go",), scenes=8)
+SETTINGS = QTOptSettings(acting_rounds=2)
 DECISIONS, UPDATES, REPEATS = 20, 4, 7
 _CHANNELS = (32, 64, 96, 128)  # of the ordinary network: 3x3, stride 2
 
@@ -41,7 +37,7 @@ class Convolutions(Critic):
             eqx.nn.Conv2d(i, o, 3, stride=2, padding=1, key=key)
             for i, o, key in zip(sizes, sizes[1:], keys, strict=False)
         ]
-        side = CONFIG.image_size // 2 ** len(_CHANNELS)
+        side = ENVIRONMENT.image_size // 2 ** len(_CHANNELS)
         flat = eqx.nn.Linear(side * side * _CHANNELS[-1], IMAGE_FEATURES, key=keys[0])
         self.patches, self.image = [], [flat, self.image[1]]
 
@@ -56,22 +52,27 @@ class Convolutions(Critic):
 
 
 class ConvolutionQTOpt(QTOpt):
-    network = Convolutions
+    critic = Convolutions
+
+
+def make_agent(kind: type[QTOpt]) -> QTOpt:
+    run, rng = RunSettings(num_envs=1), np.random.default_rng(0)
+    return kind(SETTINGS, run, ENVIRONMENT.make(1), rng)
 
 
 def run() -> list[Figure]:
     configure_jax()
-    ours, ordinary = (kind(CONFIG, BLOCKS, SPACE, AUXILIARY) for kind in (QTOpt, ConvolutionQTOpt))
+    ours, ordinary = (make_agent(kind) for kind in (QTOpt, ConvolutionQTOpt))
     rng = np.random.default_rng(0)
-    size, n = CONFIG.image_size, CONFIG.batch_size
+    size, n = ENVIRONMENT.image_size, SETTINGS.batch_size
     batch: dict[str, Any] = {
-        "state": rng.random((n, 7), np.float32),
-        "image": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8),
+        "state_capture": rng.random((n, 7), np.float32),
+        "image_capture": rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8),
         "action": rng.uniform(-1, 1, (n, 7)).astype(np.float32),
         "auxiliary": rng.random((n, 7), np.float32),
         "label": rng.random(n, np.float32),
     }
-    seen = {name: batch[name][0] for name in ("image", "state")}
+    seen = {name: batch[f"{name}_capture"][0] for name in ("image", "state")}
     works: dict[str, Any] = {
         "decision": (lambda: [ours.policy(seen) for _ in range(DECISIONS)], DECISIONS),
         "decision, convolutions": (_decisions(ordinary, seen), DECISIONS),
@@ -120,13 +121,13 @@ def _decisions(agent: QTOpt, seen: dict[str, Any]) -> Any:
     """Decisions with the ordinary network, compiled: it has no NumPy policy."""
     from midstride.learn import cem
 
-    network = agent._network(agent.state["online"])
+    network = agent.network(agent.state["online"])
 
     @jax.jit
     def decide(state: Any, image: Any, key: Any) -> Any:
         features, _ = network.encode(state[None], image[None])
         return cem.maximise(
-            lambda tried: network.score(features[:, None], tried), key, 1, SPACE, agent.search
+            lambda tried: network.score(features[:, None], tried), key, 1, agent.space, agent.search
         )[0]
 
     def some() -> None:
@@ -145,13 +146,13 @@ def _in_torch(batch: dict[str, Any]) -> dict[str, Any]:
         return {}
     torch.set_num_threads(1)
     sizes = (3, *_CHANNELS)
-    side = CONFIG.image_size // 2 ** len(_CHANNELS)
+    side = ENVIRONMENT.image_size // 2 ** len(_CHANNELS)
     layers: list[Any] = []
     for i, o in itertools.pairwise(sizes):
         layers += [torch.nn.Conv2d(i, o, 3, stride=2, padding=1), torch.nn.ReLU()]
     flat = torch.nn.Linear(side * side * sizes[-1], IMAGE_FEATURES)
     trunk = torch.nn.Sequential(*layers, torch.nn.Flatten(), flat, torch.nn.ReLU())
-    hidden = CONFIG.hidden_size
+    hidden = SETTINGS.hidden_size
     vectors = torch.nn.Linear(14, hidden)
     onto = torch.nn.Linear(IMAGE_FEATURES, hidden)
     head = torch.nn.Sequential(
@@ -159,9 +160,9 @@ def _in_torch(batch: dict[str, Any]) -> dict[str, Any]:
         torch.nn.Linear(hidden, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 1),
     )  # fmt: skip
     modules = torch.nn.ModuleList([trunk, vectors, onto, head])
-    optimiser = torch.optim.Adam(modules.parameters(), CONFIG.learning_rate)
-    pictures = torch.from_numpy(batch["image"].transpose(0, 3, 1, 2).copy())
-    numbers = torch.from_numpy(np.concatenate([batch["state"], batch["action"]], axis=1))
+    optimiser = torch.optim.Adam(modules.parameters(), SETTINGS.learning_rate)
+    pictures = torch.from_numpy(batch["image_capture"].transpose(0, 3, 1, 2).copy())
+    numbers = torch.from_numpy(np.concatenate([batch["state_capture"], batch["action"]], axis=1))
     labels = torch.from_numpy(batch["label"])[:, None]
 
     def some() -> None:

@@ -17,7 +17,7 @@ from midstride.tasks.grasp.model import VIEWPOINT
 
 
 def main(size: int, count: int) -> None:
-    env = GraspVectorEnv(1, scenes=1, observation="state")
+    env = GraspVectorEnv(1, scenes=1, objects=3, observation="state")
     env.reset(seed=0)
     model = env.world.batch.get_model(0)
     data = mujoco.MjData(model)

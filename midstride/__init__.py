@@ -1,28 +1,79 @@
 """Reinforcement learning for machines that think while they move."""
 
-import gymnasium
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from midstride.envs.concurrent import Concurrent
-from midstride.envs.dm_control import from_dm_control
-from midstride.policies import Policy, load
-from midstride.tasks.env import TaskEnv, TaskVectorEnv
-from midstride.timing import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Timing, Trace
+from midstride.extras import MissingExtra, needed_by
+from midstride.registration import register
+
+if TYPE_CHECKING:
+    from midstride.envs.concurrent import Concurrent
+    from midstride.envs.dm_control import from_dm_control
+    from midstride.policies import Policy, load
+    from midstride.tasks.env import TaskEnv, TaskVectorEnv
+    from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
+    from midstride.timing import (
+        Fixed,
+        LatencyModel,
+        PerEpisode,
+        PerStep,
+        Sampled,
+        Timing,
+        Trace,
+    )
 
 __version__ = "0.1.0"
 
-for _id, _task in (
-    ("PointMass", "pointmass"),
-    ("CartpoleSwingup", "cartpole"),
-    ("PendulumSwingup", "pendulum"),
-):
-    gymnasium.register(
-        id=f"midstride/{_id}-v0",
-        entry_point="midstride.tasks.env:TaskEnv",
-        vector_entry_point="midstride.tasks.env:TaskVectorEnv",
-        kwargs={"task": _task},
-    )
-gymnasium.register(
-    id="midstride/Grasp-v0",
-    entry_point="midstride.tasks.grasp.env:GraspEnv",
-    vector_entry_point="midstride.tasks.grasp.env:GraspVectorEnv",
-)
+__all__ = [
+    "Concurrent",
+    "Fixed",
+    "GraspEnv",
+    "GraspVectorEnv",
+    "LatencyModel",
+    "MissingExtra",
+    "PerEpisode",
+    "PerStep",
+    "Policy",
+    "Sampled",
+    "TaskEnv",
+    "TaskVectorEnv",
+    "Timing",
+    "Trace",
+    "from_dm_control",
+    "load",
+]
+
+# Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
+_HOMES = {
+    "Concurrent": "midstride.envs.concurrent",
+    "Fixed": "midstride.timing",
+    "GraspEnv": "midstride.tasks.grasp.env",
+    "GraspVectorEnv": "midstride.tasks.grasp.env",
+    "LatencyModel": "midstride.timing",
+    "PerEpisode": "midstride.timing",
+    "PerStep": "midstride.timing",
+    "Policy": "midstride.policies",
+    "Sampled": "midstride.timing",
+    "TaskEnv": "midstride.tasks.env",
+    "TaskVectorEnv": "midstride.tasks.env",
+    "Timing": "midstride.timing",
+    "Trace": "midstride.timing",
+    "from_dm_control": "midstride.envs.dm_control",
+    "load": "midstride.policies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'midstride' has no attribute {name!r}")
+    with needed_by(f"midstride.{name}"):
+        value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+register()

@@ -2,7 +2,8 @@
 
 An environment, an agent and a run each have their own, in the module that uses them. Flags, TOML,
 JSON and Python go through the same checks and give the same sentences. A bound is written with the
-type, `Annotated[int, Range(1)]`; the text under a field is its help.
+type, `Annotated[int, Range(1)]`, and so are words for what a value is; the text under a field is its
+help.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Range:
 
     def __str__(self) -> str:
         if self.high == math.inf:
-            return f"at least {self.low:g}"
+            return f"of at least {self.low:g}"
         return f"from {self.low:g} to {self.high:g}"
 
 
@@ -82,22 +83,28 @@ def types_of(kind: type[Settings]) -> dict[str, Any]:
 
 def checked(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type that the hint asks for, or an error in one sentence."""
-    bounds = None
-    if get_origin(hint) is Annotated:
-        hint, *notes = get_args(hint)
-        bounds = next((note for note in notes if isinstance(note, Range)), None)
+    bounds = next((note for note in _notes(hint) if isinstance(note, Range)), None)
     for option in _options(hint):
         fits, found = _as(option, value)
         if fits:
             is_bounded = bounds is not None and isinstance(found, (int, float))
             if is_bounded and not bounds.low <= found <= bounds.high:
-                raise ValueError(f"{name} must be {bounds}, got {value}")
+                raise ValueError(f"{name} must be {describe(hint)} {bounds}, got {value}")
             return found
     raise ValueError(f"{name} must be {describe(hint)}, got {value!r}")
 
 
+def _notes(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+
+
 def _options(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    """The types of a union, notes left out."""
+    if get_origin(hint) is Annotated:
+        return _options(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(option for part in get_args(hint) for option in _options(part))
+    return (hint,)
 
 
 def _as(hint: Any, value: Any) -> tuple[bool, Any]:
@@ -126,13 +133,16 @@ def _as_tuple(parts: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
     return all(fits for fits, _ in found), tuple(one for _, one in found)
 
 
-_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 def describe(hint: Any) -> str:
     """A type in words, for errors and help."""
+    words = [note for note in _notes(hint) if isinstance(note, str)]
+    if words:
+        return words[0]
     if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
+        return describe(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(dict.fromkeys(describe(o) for o in get_args(hint) if o is not NoneType))
     if get_origin(hint) is Literal:
@@ -148,12 +158,16 @@ def describe(hint: Any) -> str:
 
 def from_text(name: str, texts: Sequence[str], hint: Any) -> Any:
     """The value that is written on the command line as `texts`; checked when it is used."""
-    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    for option in _options(bare):
-        if get_origin(option) is tuple:
+    options = _options(hint)
+    for option in options:
+        if get_origin(option) is tuple and (len(texts) != 1 or len(options) == 1):
             return tuple(from_text(name, [text], get_args(option)[0]) for text in texts)
+    if len(texts) != 1:
+        raise ValueError(f"{name} takes one value, got {len(texts)}")
     (text,) = texts
-    for option in _options(bare):
+    if str in options:
+        return text
+    for option in options:
         number = _number(text) if option in (int, float) else None
         if option is int and number is not None and number == int(number):
             return int(text) if text.lstrip("-").isdecimal() else int(number)
@@ -163,9 +177,7 @@ def from_text(name: str, texts: Sequence[str], hint: Any) -> Any:
             return text == "true"
         if get_origin(option) is Literal and text in map(str, get_args(option)):
             return next(choice for choice in get_args(option) if str(choice) == text)
-    if str in _options(bare):
-        return text
-    raise ValueError(f"{name} must be {describe(bare)}, got {text!r}")
+    raise ValueError(f"{name} must be {describe(hint)}, got {text!r}")
 
 
 def _number(text: str) -> float | None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Annotated, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -410,6 +410,14 @@ def parse_latency(text: str) -> LatencyModel:
         )
     choices_s = tuple(parse_s(part) for part in rest.split(",") if part.strip())
     return PerEpisode(choices_s) if kind == "episode" else PerStep(choices_s)
+
+
+# What settings hold: as it is written, so that a file can keep it.
+Time = Annotated[str | float, "a time such as 25ms or 0.025 (seconds)"]
+Latency = Annotated[
+    str | float | LatencyModel,
+    "a latency such as 25ms, 0.025 (seconds) or episode:0,25ms, or a latency model",
+]
 
 
 def read_latency(latency: str | float | LatencyModel) -> LatencyModel:

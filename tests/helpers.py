@@ -3,8 +3,12 @@
 import time
 
 import numpy as np
+from gymnasium import spaces
 
+from midstride.envs.vector import Hints, Step
+from midstride.knowledge import Layout
 from midstride.tasks.env import TaskVectorEnv
+from midstride.timing import Fixed, Timing
 
 TASK_NAMES = ("pointmass", "cartpole", "pendulum")
 ENV_IDS = ("midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0")
@@ -29,3 +33,35 @@ def wait_until(condition, seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.05)
+
+
+class FakeEnvs:
+    """What agents ask of environments, without the environments."""
+
+    def __init__(self, observation, action, num_envs=4, layout=None, **hints):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation, action
+        columns = tuple(map(str, range(observation.shape[0]))) if layout is None else ()
+        self.layout = layout or Layout(columns, ("a",), None)
+        self.timing = Timing(Fixed(0.025), period_s=0.05)
+        self.hints = Hints(**hints)
+        self.camera_s = 0.0
+
+
+def flat_envs(columns, actions, num_envs=4, **hints):
+    """Flat observations, discrete actions."""
+    space = spaces.Box(-np.inf, np.inf, (columns,), np.float32)
+    return FakeEnvs(space, spaces.Discrete(actions), num_envs, **hints)
+
+
+def step_of(**fields):
+    """A step with the given fields, the others nothing; `notes` as they are."""
+    n = len(fields["observation_capture"])
+    observation = fields["observation_capture"]
+    zeros, no = np.zeros(n), np.zeros(n, bool)
+    usual = {
+        "action": np.zeros(n, int), "reward_before_switch": zeros, "reward_after_switch": zeros,
+        "observation_switch": observation, "observation_next": observation, "latency_s": zeros,
+        "period_s": np.ones(n), "terminated": no, "truncated": no,
+    }  # fmt: skip
+    return Step(**{**usual, **fields})

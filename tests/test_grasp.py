@@ -144,7 +144,15 @@ def test_the_reference_obeys_its_limits_and_keeps_its_velocity(seed, switch):
 # --- Time
 
 
-def by_hand(world, displacement, grip, latency, period):
+def as_action(displacement, grip):
+    """Columns of an action that moves, and opens (+1) or closes (-1) the gripper."""
+    action = np.zeros((len(displacement), actions.SIZE))
+    action[:, :4] = displacement
+    action[:, actions.CLOSE], action[:, actions.OPEN] = grip < 0, grip > 0
+    return action
+
+
+def by_hand(world, action, latency, period):
     """A decision tick by tick: a turn of the controller at the capture, at the switch, and every
     20 ms after each of them. Gives the poses at the switch."""
     n = world.n
@@ -152,7 +160,8 @@ def by_hand(world, displacement, grip, latency, period):
     for now in range(max(period) + 1):
         switching = latency == now
         if switching.any():
-            poses[switching] = world.switch(switching, displacement, grip)[0][switching]
+            poses[switching] = world.pose()[switching]
+            world.switch(switching, action)
         before = now < latency
         turn = np.where(before, now, now - latency) % CONTROL_TICKS == 0
         left = np.where(before, latency, period) - now
@@ -181,9 +190,9 @@ def test_a_decision_is_what_stepping_by_hand_gives(scenes, latency, period):
     rng = np.random.default_rng(0)
     latency, period = np.array(latency), np.array(period)
     for _ in range(3):
-        displacement, grip = rng.uniform(-1, 1, (4, 4)), rng.choice([-1.0, 0, 1], 4)
-        decision = ours.decide(displacement, grip, latency, period)
-        poses = by_hand(twin, displacement, grip, latency, period)
+        action = as_action(rng.uniform(-1, 1, (4, 4)), rng.choice([-1.0, 0, 1], 4))
+        decision = ours.decide(action, latency, period)
+        poses = by_hand(twin, action, latency, period)
         assert decision.pose_at_switch == pytest.approx(poses, abs=1e-9)
         assert ours.vector_to_go() == pytest.approx(twin.vector_to_go(), abs=1e-9)
         assert ours.reference == pytest.approx(twin.reference, abs=1e-12)
@@ -206,20 +215,20 @@ def test_a_new_action_commands_the_joints_from_its_switch_on(scenes, latency):
 
     world.physics = watched_physics
     one = np.ones(1, int)
-    world.decide(np.array([[1.0, 0, 1, 0]]), np.array([-1.0]), latency * one, 75 * one)
+    world.decide(as_action(np.array([[1.0, 0, 1, 0]]), np.array([-1.0])), latency * one, 75 * one)
     assert at == [latency]
 
 
 def test_environments_with_their_own_latencies_do_not_disturb_each_other(scenes):
     latency, period = np.array([0, 12, 25, 60]), np.array([75, 75, 50, 61])
     rng = np.random.default_rng(1)
-    displacement, grip = rng.uniform(-1, 1, (4, 4)), np.array([0.0, -1, 1, -1])
+    action = as_action(rng.uniform(-1, 1, (4, 4)), np.array([0.0, -1, 1, -1]))
     together = started(scenes, 4)
-    together.decide(displacement, grip, latency, period)
+    together.decide(action, latency, period)
     for i in range(4):
         alone = started(scenes, 4)
         only = np.arange(4) == i
-        alone.decide(displacement, grip, latency, period, active=only)
+        alone.decide(action, latency, period, active=only)
         assert together.qpos[i] == pytest.approx(alone.qpos[i], abs=1e-12)
         assert together.goal[i] == pytest.approx(alone.goal[i], abs=1e-12)
 
@@ -227,7 +236,7 @@ def test_environments_with_their_own_latencies_do_not_disturb_each_other(scenes)
 def test_blocking_ends_at_the_goal_and_at_rest(scenes):
     world = started(scenes)
     up = np.tile([0.5, -0.5, 0.5, 0.8], (8, 1))
-    decision = world.decide(up, np.zeros(8), np.full(8, 25), None)
+    decision = world.decide(as_action(up, np.zeros(8)), np.full(8, 25), None)
     assert np.abs(world.vector_to_go()[:, :4] * SCALE).max(axis=0) == pytest.approx(0, abs=0.03)
     assert np.abs(world.qvel[:, :7]).max() < 0.1
     seconds = (decision.period_ticks - 25) * TICK_S
@@ -249,8 +258,8 @@ def test_limits_of_the_arm_are_kept(scenes, latency, period):
 
     world.physics = watched
     for _ in range(1500 // period):
-        action = rng.uniform(-1, 1, (8, 4))
-        world.decide(action, rng.choice([-1.0, 0, 1], 8), np.full(8, latency), np.full(8, period))
+        action = as_action(rng.uniform(-1, 1, (8, 4)), rng.choice([-1.0, 0, 1], 8))
+        world.decide(action, np.full(8, latency), np.full(8, period))
         joints = world.qpos[:, :7]
         assert ((joints > JOINT_LOW - 0.01) & (joints < JOINT_HIGH + 0.01)).all()
         assert (np.abs(force[:, :7]) <= JOINT_TORQUE).all()
@@ -283,16 +292,15 @@ def test_the_privileged_policy_grasps(scenes, blocking):
     for _ in range(25):
         action = scripted.privileged(world, latency)
         done |= action[:, actions.TERMINATE] > 0
-        displacement, grip, _ = actions.decode(action)
-        world.decide(displacement, grip, latency, period, active=~done)
+        world.decide(action, latency, period, active=~done)
         if done.all():
             break
     assert done.all()
     assert world.lifted().any(axis=1).all()
     # what is held does not creep away in five seconds
-    world.decide(np.zeros((8, 4)), np.zeros(8), np.zeros(8, int), np.full(8, 50))  # come to rest
+    world.decide(np.zeros((8, actions.SIZE)), np.zeros(8, int), np.full(8, 50))  # come to rest
     held = world.lifted()
     in_hand = (world.objects()[..., :3] - world.pose()[:, None, :3])[held]
-    world.decide(np.zeros((8, 4)), np.zeros(8), np.zeros(8, int), np.full(8, 1250))
+    world.decide(np.zeros((8, actions.SIZE)), np.zeros(8, int), np.full(8, 1250))
     later = (world.objects()[..., :3] - world.pose()[:, None, :3])[held]
     assert np.abs(later - in_hand).max() < 1e-3

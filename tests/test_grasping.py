@@ -12,14 +12,12 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from midstride import Fixed, PerEpisode, PerStep
-from midstride.cli import main
-from midstride.envs.loop import MEASURES
-from midstride.paper.experiments import _grasp_episodes
-from midstride.report import grasp_film
+from midstride.envs.vector import MEASURES
 from midstride.sim.camera import Camera, Look
 from midstride.sim.task import Viewpoint
 from midstride.tasks.grasp import actions, kinematics, scripted
-from midstride.tasks.grasp.env import GraspVectorEnv, _Measures
+from midstride.tasks.grasp.env import GraspVectorEnv
+from midstride.tasks.grasp.measures import Measures
 from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, Decision, World
 from tests.test_grasp import by_hand
@@ -128,7 +126,7 @@ def test_an_episode_does_not_depend_on_the_ones_before():
 def test_a_pickled_environment_starts_afresh_with_its_options():
     env = make(2, objects=2, object_set="household", step_penalty=0.05)
     again = pickle.loads(pickle.dumps(env))
-    assert again.step_penalty == 0.05
+    assert again.settings.step_penalty == 0.05
     assert (env.reset(seed=0)[0]["image"] == again.reset(seed=0)[0]["image"]).all()
 
 
@@ -138,11 +136,17 @@ def test_a_pickled_environment_starts_afresh_with_its_options():
         ({"objects": 0}, "a bin holds 1 to 5 objects, got 0"),
         ({"objects": 6}, "a bin holds 1 to 5 objects, got 6"),
         ({"objects": (3, 2)}, "a bin holds 1 to 5 objects, got 3 to 2"),
-        ({"objects": "many"}, "objects must be a number, or two: fewest and most; got 'many'"),
+        (
+            {"objects": "many"},
+            "objects must be a whole number or 2 values, each a whole number, got 'many'",
+        ),
         ({"image_size": 0}, "image_size must be a whole number of at least 1, got 0"),
         ({"latency": 0.4}, "a latency of 400 ms is longer than the period of 300 ms"),
         ({"latency": 0.033}, "latency of 33 ms .* 32 ms and 36 ms"),
-        ({"object_set": "toys"}, "unknown object set 'toys': choose from train"),
+        (
+            {"object_set": "toys"},
+            "object_set must be one of train, held_out, household, got 'toys'",
+        ),
         ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
         ({"mode": "blocking", "period": 0.3}, "in blocking mode an action takes the time it takes"),
         ({"observation": "sound"}, "observation must be one of image, state"),
@@ -150,9 +154,10 @@ def test_a_pickled_environment_starts_afresh_with_its_options():
         ({"knowledge": ("weather",)}, "unknown knowledge 'weather'"),
         ({"colour_jitter": -1}, "colour_jitter must be a number from 0 to 1"),
         ({"camera_jitter": 0.5}, "camera_jitter must be a number from 0 to 0.2"),
-        ({"step_penalty": "a"}, "step_penalty must be a number from 0 to 1, got 'a'"),
+        ({"step_penalty": "a"}, "step_penalty must be a number, got 'a'"),
+        ({"step_penalty": 0.2}, "step_penalty must be a number from 0 to 0.1, got 0.2"),
         ({"scene_seed": -1}, "scene_seed must be a whole number of at least 0"),
-        ({"objects": 2.0}, "objects must be a number, or two"),
+        ({"objects": 2.0}, "objects must be a whole number or 2 values"),
         ({"observation": "state", "depth": True}, "depth is an image"),
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1"),
         ({"scenes": 0}, "scenes must be a whole number of at least 1"),
@@ -257,8 +262,8 @@ def test_depth_is_where_things_are():
     observation, _ = env.reset(seed=0)
     camera = Camera(VIEWPOINT, 32, 32, samples=1)
     depth = observation["depth"][0]
-    rays = camera._rays / camera._rays[:, 2:]
-    points = VIEWPOINT.position + (rays * depth.reshape(-1, 1)) @ camera._axes
+    rays = camera.rays / camera.rays[:, 2:]
+    points = VIEWPOINT.position + (rays * depth.reshape(-1, 1)) @ camera.axes
     corner = points[31 * 32]  # bottom left: beside the bin
     assert corner[2] == pytest.approx(0, abs=1e-5)
     assert (points[:, 2] > -1e-5).all()
@@ -315,13 +320,13 @@ def test_rays_hit_what_mujoco_says_they_hit():
     env.reset(seed=0)
     for _ in range(6):
         env.step(scripted.privileged(env.world, env.next_latency_ticks()))
-    _, hits = env._camera._of_batch(env.world.batch, None, env._look)
+    _, hits = env.sight.camera.with_hits(env.world.batch, None, env.sight.look)
     position = np.array(VIEWPOINT.position)
     for i in range(2):
         model, data = env.world.batch.get_model(i), mujoco.MjData(env.world.model)
         data.qpos[:] = env.world.qpos[i]
         mujoco.mj_kinematics(model, data)
-        for k, direction in enumerate(env._camera._directions):
+        for k, direction in enumerate(env.sight.camera.directions):
             geom = np.zeros(1, np.int32)
             distance = mujoco.mj_ray(model, data, position, direction, None, 1, -1, geom)
             assert geom[0] == hits.geom[i, k]
@@ -455,8 +460,7 @@ def test_time_passes_as_by_hand(latency):
         ticks = np.rint(info["latency_s"] / TICK_S).astype(int)
         assert set(np.unique(info["latency_s"])) <= set(latency.values_s)
         used.append(ticks)
-        displacement, grip, _ = actions.decode(action)
-        by_hand(twin, displacement, grip, ticks, np.full(n, period))
+        by_hand(twin, action, ticks, np.full(n, period))
         assert env.world.reference == pytest.approx(twin.reference, abs=1e-12)
         assert info["vector_to_go"] == pytest.approx(twin.vector_to_go(), abs=1e-9)
         assert observation[:, env.layout.slices["vector_to_go"]] == pytest.approx(
@@ -475,7 +479,7 @@ def test_what_is_observed_at_the_switch():
     rng = np.random.default_rng(0)
     first = random_actions(rng, 2)
     observation, *_, info = env.step(first)
-    switch = info["observation_at_switch"]
+    switch = info["observation_switch"]
     # Nothing was in flight before the first switch: 0.1 s of holding still.
     expected, *_ = still.step(np.zeros((2, 7)))
     assert (switch["image"] == expected["image"]).all()
@@ -517,7 +521,7 @@ def test_jerk_of_known_motions(turns):
         joints = kinematics.joints_at(wanted)
         for _ in range(60):  # to the last digits: third differences are sensitive
             joints = kinematics.track(joints, wanted, np.full(n, 0.05))
-        measures = _Measures(1)
+        measures = Measures(1)
         trail = [(np.array([k]), row[None]) for k, row in zip(turns, joints, strict=True)]
         one = np.ones(1, int)
         decision = Decision(0 * one, 75 * one, np.zeros((1, 4)), np.zeros((1, 4)), trail)
@@ -528,7 +532,7 @@ def test_jerk_of_known_motions(turns):
 
 def test_completion_by_hand():
     """Commanded 4 cm along x, then 2 cm along y; done 3 and 1 of it, 4 and 2 in the end."""
-    measures = _Measures(1)
+    measures = Measures(1)
     one = np.ones(1, int)
 
     def decide(switch, asked, capture):

@@ -5,20 +5,32 @@ import numpy as np
 import pytest
 
 import midstride
-from midstride.learn.networks import FeedForward, Recurrent, named_arrays
-from midstride.policies import Policy, save_policy
+from midstride.learn.agent import named_arrays
+from midstride.learn.dqn import FeedForward, Head
+from midstride.learn.drqn import DRQNSettings, Recurrent
+from midstride.policies import QPolicy, save_policy
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)
 
 
-def as_policy(network) -> Policy:
-    return Policy({name: np.asarray(a) for name, a in named_arrays(network).items()})
+def feed_forward(hidden=(16,), dueling=False):
+    return FeedForward(Head(6, hidden, 4, dueling, jax.random.key(1)))
+
+
+def recurrent(dueling=False):
+    settings = DRQNSettings(hidden=(16,), dueling=dueling, lstm_size=5)
+    return Recurrent(6, settings, 4, jax.random.key(1))
+
+
+def as_policy(network, **description) -> QPolicy:
+    weights = {name: np.asarray(a) for name, a in named_arrays(network).items()}
+    return QPolicy(weights, {"kind": "q", **description})
 
 
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 12)])
 def test_feed_forward_equals_jax(hidden, dueling):
-    network = FeedForward(6, hidden, 4, dueling, jax.random.key(1))
+    network = feed_forward(hidden, dueling)
     policy = as_policy(network)
     expected = jax.vmap(network)(OBSERVATIONS)
     assert policy.values(OBSERVATIONS) == pytest.approx(np.asarray(expected), abs=1e-5)
@@ -28,7 +40,7 @@ def test_feed_forward_equals_jax(hidden, dueling):
 
 @pytest.mark.parametrize("dueling", [False, True])
 def test_recurrent_equals_jax_over_time(dueling):
-    network = Recurrent(6, (16,), 4, dueling, 5, jax.random.key(1))
+    network = recurrent(dueling)
     policy = as_policy(network)
     state = (np.zeros((7, 5)), np.zeros((7, 5)))
     for t in range(5):
@@ -38,7 +50,7 @@ def test_recurrent_equals_jax_over_time(dueling):
 
 
 def test_reset_forgets():
-    policy = as_policy(Recurrent(6, (16,), 4, False, 5, jax.random.key(1)))
+    policy = as_policy(recurrent())
     first = policy.values(OBSERVATIONS)
     second = policy.values(OBSERVATIONS)
     assert np.abs(first - second).max() > 1e-4
@@ -51,25 +63,28 @@ def test_reset_forgets():
 
 
 def test_dueling_advantages_are_centred():
-    network = FeedForward(6, (16,), 4, True, jax.random.key(1))
+    network = feed_forward(dueling=True)
     value = network.head.value
     x = jax.nn.relu(network.head.layers[0](OBSERVATIONS[0]))
     assert float(network(OBSERVATIONS[0]).mean()) == pytest.approx(float(value(x)[0]), abs=1e-5)
 
 
 def test_save_and_load(tmp_path):
-    policy = as_policy(FeedForward(6, (16,), 4, True, jax.random.key(1)))
-    policy.description = {"columns": ["a"] * 6}
+    actions = [[-1.0, 0.5], [0.0, 0.5], [1.0, 0.5], [2.0, 0.5]]
+    policy = as_policy(feed_forward(dueling=True), columns=["a"] * 6, actions=actions)
     save_policy(policy, tmp_path)
     again = midstride.load(tmp_path)
     assert again.description == policy.description
     assert (again.values(OBSERVATIONS) == policy.values(OBSERVATIONS)).all()
+    best = policy.values(OBSERVATIONS).argmax(axis=1)
+    assert again(OBSERVATIONS).tolist() == [actions[i] for i in best]
+    assert again(OBSERVATIONS[0]).tolist() == actions[best[0]]
 
 
 def test_damaged_and_missing_policies(tmp_path):
     with pytest.raises(ValueError, match="holds no trained policy"):
         midstride.load(tmp_path)
-    save_policy(as_policy(FeedForward(6, (16,), 4, False, jax.random.key(1))), tmp_path)
+    save_policy(as_policy(feed_forward()), tmp_path)
     path = tmp_path / "policy.safetensors"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ValueError, match="cannot be read"):
@@ -77,6 +92,6 @@ def test_damaged_and_missing_policies(tmp_path):
 
 
 def test_wrong_observation():
-    policy = as_policy(FeedForward(6, (16,), 4, False, jax.random.key(1)))
+    policy = as_policy(feed_forward())
     with pytest.raises(ValueError, match="observes 6 columns"):
         policy(np.zeros(5))

@@ -5,40 +5,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstride.learn.replay import Priorities, Replay, unpack
+from midstride.learn.priorities import Priorities
+from midstride.learn.replay import Replay, Row
+from tests.helpers import step_of
+
+ROW = Row(columns=2, switch=True)
+PERIOD_S = 0.5
 
 
-def traceable(time: int, num_envs: int, done=(), lstm: bool = False) -> dict:
+def traceable(time: int, num_envs: int, done=(), lstm: bool = False):
     """Step `time` of environment e observes (time, e), earns 1 before and time after the switch."""
     here = np.stack([np.full(num_envs, time), np.arange(num_envs)], axis=1).astype(np.float32)
-    step = {
-        "observation": here,
-        "next_observation": here + np.array([1, 0]),
-        "observation_at_switch": here + np.array([0.5, 0]),
-        "action": np.full(num_envs, time % 5),
-        "reward_before": np.ones(num_envs),
-        "reward_after": np.full(num_envs, float(time)),
-        "latency_share": np.full(num_envs, 0.25),
-        "terminated": np.isin(np.arange(num_envs), done),
-        "done": np.isin(np.arange(num_envs), done),
-    }
-    if lstm:
-        step |= {"h": np.full((num_envs, 2), time), "c": np.full((num_envs, 2), -time)}
-    return step
+    notes = {"h": np.full((num_envs, 2), time), "c": np.full((num_envs, 2), -time)} if lstm else {}
+    return step_of(
+        observation_capture=here,
+        observation_next=here + np.array([1, 0]),
+        observation_switch=here + np.array([0.5, 0]),
+        action=np.full(num_envs, time % 5),
+        reward_before_switch=np.ones(num_envs),
+        reward_after_switch=np.full(num_envs, float(time)),
+        latency_s=np.full(num_envs, 0.25),
+        period_s=np.full(num_envs, PERIOD_S),
+        terminated=np.isin(np.arange(num_envs), done),
+        notes=notes,
+    )
 
 
 def filled(steps: int, capacity: int = 60, num_envs: int = 3, lstm: int = 0) -> Replay:
-    replay = Replay(capacity, num_envs, columns=2, lstm_size=lstm)
+    replay = Replay(capacity, num_envs, ROW, lstm_size=lstm)
     for time in range(steps):
         replay.add(traceable(time, num_envs, lstm=bool(lstm)))
     return replay
 
 
-def gathered(replay: Replay, rows, envs, n_step: int, gamma: float) -> dict:
-    found = replay.gather(rows, envs, n_step, gamma)
-    batch = unpack(found["transitions"])
-    reward = batch["reward_before"] + batch["reward_after"]
-    return batch | {"reward": reward, "discount": found.get("bootstrap_discount", gamma)}
+def gathered(replay: Replay, rows, envs, n_step: int, gamma_per_s: float) -> dict:
+    batch = ROW.unpack(replay.gather(rows, envs, n_step, gamma_per_s))
+    reward = batch["reward_before_switch"] + batch["reward_after_switch"]
+    return batch | {"reward": reward}
 
 
 @given(steps=st.integers(1, 70), n_step=st.integers(1, 5), seed=st.integers(0, 100))
@@ -50,15 +53,17 @@ def test_samples_are_whole_and_of_what_is_held(steps, n_step, seed):
             replay.rows(rng, 10, n_step)
         return
     rows, envs = replay.rows(rng, 200, n_step)
-    batch = gathered(replay, rows, envs, n_step, gamma=0.5)
-    times = batch["observation"][:, 0]
+    batch = gathered(replay, rows, envs, n_step, gamma_per_s=0.25)
+    times = batch["observation_capture"][:, 0]
     assert times.min() >= max(0, steps - 20)
     assert times.max() <= steps - n_step
-    assert (batch["observation"][:, 1] == envs).all()
-    assert (batch["next_observation"][:, 0] == times + n_step).all()
-    assert (batch["observation_at_switch"][:, 0] == times + 0.5).all()
+    assert (batch["observation_capture"][:, 1] == envs).all()
+    assert (batch["observation_next"][:, 0] == times + n_step).all()
+    assert (batch["observation_switch"][:, 0] == times + 0.5).all()
     assert (batch["action"] == times % 5).all()
-    assert batch["discount"] == pytest.approx(0.5**n_step)
+    assert batch["period_s"] == pytest.approx(n_step * PERIOD_S)
+    assert batch["latency_s"] == pytest.approx(0.25)
+    # a period of half a second discounts by the root of 0.25
     expected = sum(0.5**k * (1 + times + k) for k in range(n_step))
     assert batch["reward"] == pytest.approx(expected)
 
@@ -67,20 +72,20 @@ def test_every_place_is_sampled():
     replay = filled(35)
     rows, envs = replay.rows(np.random.default_rng(0), 3000, 2)
     batch = gathered(replay, rows, envs, 2, 0.9)
-    assert set(batch["observation"][:, 0]) == set(range(15, 34))
+    assert set(batch["observation_capture"][:, 0]) == set(range(15, 34))
 
 
 def test_n_step_stops_where_an_episode_ends():
-    replay = Replay(30, 1, columns=2)
+    replay = Replay(30, 1, ROW)
     for time in range(6):
         replay.add(traceable(time, 1, done=(0,) if time == 2 else ()))
-    batch = gathered(replay, np.array([1]), np.array([0]), 4, gamma=0.5)
+    batch = gathered(replay, np.array([1]), np.array([0]), 4, gamma_per_s=0.25)
     # steps 1 and 2: (1 + 1) + 0.5 (1 + 2)
     assert batch["reward"].tolist() == [3.5]
-    assert batch["discount"].tolist() == [0.25]
-    assert batch["next_observation"][0, 0] == 3
+    assert batch["period_s"].tolist() == [2 * PERIOD_S]
+    assert batch["observation_next"][0, 0] == 3
     assert batch["terminated"].tolist() == [True]
-    batch = gathered(replay, np.array([2]), np.array([0]), 4, gamma=0.5)
+    batch = gathered(replay, np.array([2]), np.array([0]), 4, gamma_per_s=0.25)
     assert batch["reward"].tolist() == [3.0]
 
 
@@ -88,7 +93,7 @@ def test_n_step_stops_where_an_episode_ends():
 def test_segments_are_in_order_with_the_state_of_their_start(steps, seed):
     replay = filled(steps, lstm=2)
     batch = replay.segments(np.random.default_rng(seed), (2, 7), span=5)
-    times = unpack(batch["transitions"])["observation"][..., 0]
+    times = ROW.unpack(batch["transitions"])["observation_capture"][..., 0]
     assert times.shape == (2, 7, 5)
     assert (np.diff(times, axis=2) == 1).all()
     assert (batch["h"][..., 0] == times[..., 0]).all()
@@ -121,3 +126,18 @@ def test_new_transitions_are_sampled_soon():
     places, _ = priorities.sample(np.random.default_rng(0), 1000)
     assert (places == 70).mean() > 0.4
     assert set(places) <= {*range(50), 70}
+
+
+def test_what_an_agent_noted_of_its_action_is_kept_and_rewards_are_scaled():
+    replay = Replay(4, 1, Row(columns=2, switch=False))
+    step = traceable(3, 1)
+    replay.add(
+        step_of(**{**vars(step), "action": np.array([[0.25]]), "notes": {"action": np.array([2])}}),
+        reward_scale=0.5,
+    )
+    found = replay.row.unpack(replay.data["transitions"][0])
+    assert found["action"].tolist() == [2]
+    assert found["reward_before_switch"].tolist() == [0.5]
+    assert found["reward_after_switch"].tolist() == [1.5]
+    assert found["period_s"].tolist() == [PERIOD_S]
+    assert "observation_switch" not in found

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstride import Fixed, PerEpisode, PerStep, Sampled, Trace
-from midstride.tasks import Task
+from midstride.sim.task import Task
 from midstride.tasks.env import TaskVectorEnv
 from tests.helpers import TASK_NAMES
 
@@ -52,7 +52,7 @@ class ByHand:
 def compare_with_hand_stepping(env, steps, seed):
     """Step `env` with random actions and check everything about every period."""
     env.reset(seed=seed)
-    simulation, task = env.simulation, env.task
+    simulation, task = env.plant, env.task
     copies = [ByHand(task, *state) for state in zip(simulation.qpos, simulation.qvel, strict=True)]
     rng = np.random.default_rng(seed)
     table = task.displacements(env.single_action_space.n)
@@ -70,7 +70,7 @@ def compare_with_hand_stepping(env, steps, seed):
             assert info["reward_after_switch"][i] == pytest.approx(after, abs=1e-12)
             assert reward[i] == pytest.approx(before + after, abs=1e-12)
             at_switch = task.observe(*switch).astype(np.float32)
-            assert (info["observation_at_switch"][i, :columns] == at_switch).all()
+            assert (info["observation_switch"][i, :columns] == at_switch).all()
             at_capture = task.observe(copy.data.qpos, copy.data.qvel).astype(np.float32)
             assert (observation[i, :columns] == at_capture).all()
 
@@ -78,13 +78,17 @@ def compare_with_hand_stepping(env, steps, seed):
 @pytest.mark.parametrize("latency", LATENCY_MODELS.values(), ids=LATENCY_MODELS.keys())
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_states_equal_hand_stepping_bit_for_bit(task, latency):
-    env = TaskVectorEnv(task, num_envs=5, latency=latency, period=0.05, threads=2)
+    env = TaskVectorEnv(
+        task, num_envs=5, observe_switch=True, latency=latency, period=0.05, threads=2
+    )
     compare_with_hand_stepping(env, steps=40, seed=3)
 
 
 @pytest.mark.parametrize("latency", [PerStep((0.0, 0.005, 0.05)), PerEpisode((0.005, 0.025))])
 def test_a_fixed_execution_equals_hand_stepping(latency):
-    env = TaskVectorEnv("cartpole", num_envs=5, latency=latency, execution=0.025)
+    env = TaskVectorEnv(
+        "cartpole", num_envs=5, observe_switch=True, latency=latency, execution=0.025
+    )
     compare_with_hand_stepping(env, steps=40, seed=4)
 
 
@@ -98,7 +102,14 @@ def test_a_fixed_execution_equals_hand_stepping(latency):
 )
 def test_any_timing_equals_hand_stepping(task, period, share, actions, num_envs, seed):
     latency_s = round(share * period) * TICK_S
-    env = TaskVectorEnv(task, num_envs, latency=latency_s, period=period * TICK_S, actions=actions)
+    env = TaskVectorEnv(
+        task,
+        num_envs,
+        observe_switch=True,
+        latency=latency_s,
+        period=period * TICK_S,
+        actions=actions,
+    )
     compare_with_hand_stepping(env, steps=6, seed=seed)
 
 
@@ -110,20 +121,20 @@ def test_any_timing_equals_hand_stepping(task, period, share, actions, num_envs,
 )
 def test_any_mix_of_latencies_equals_hand_stepping(task, latencies, execution, seed):
     model = PerStep(tuple(ticks * TICK_S for ticks in latencies))
-    env = TaskVectorEnv(task, 3, latency=model, execution=execution * TICK_S)
+    env = TaskVectorEnv(task, 3, observe_switch=True, latency=model, execution=execution * TICK_S)
     compare_with_hand_stepping(env, steps=6, seed=seed)
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)
 def test_zero_latency_is_blocking_control(task):
     """An independent blocking loop: freeze, choose, run the action for the whole period."""
-    env = TaskVectorEnv(task, num_envs=3, latency=0.0, period=0.05)
+    env = TaskVectorEnv(task, num_envs=3, observe_switch=True, latency=0.0, period=0.05)
     default = TaskVectorEnv(task, num_envs=3, period=0.05)
     env.reset(seed=0)
     default.reset(seed=0)
     model, controlled = env.task.model, env.task.controlled
     frozen = []
-    for qpos, qvel in zip(env.simulation.qpos, env.simulation.qvel, strict=True):
+    for qpos, qvel in zip(env.plant.qpos, env.plant.qvel, strict=True):
         data = mujoco.MjData(model)
         data.qpos[:], data.qvel[:] = qpos, qvel
         frozen.append(data)
@@ -133,7 +144,7 @@ def test_zero_latency_is_blocking_control(task):
         actions = rng.integers(5, size=3)
         observation, *_ = env.step(actions)
         assert (default.step(actions)[0] == observation).all()
-        for data, action, qpos in zip(frozen, actions, env.simulation.qpos, strict=True):
+        for data, action, qpos in zip(frozen, actions, env.plant.qpos, strict=True):
             goal = data.qpos[controlled.qpos] + table[action] * controlled.scale
             data.ctrl[:] = np.clip(goal, controlled.low, controlled.high)
             mujoco.mj_step(model, data, nstep=10)
@@ -149,14 +160,14 @@ def test_zero_latency_is_blocking_control(task):
 def test_an_action_changes_nothing_before_its_switch(latency, first, second, seed):
     infos, observations = [], []
     for action in (first, second):
-        env = TaskVectorEnv("cartpole", latency=latency * TICK_S, period=0.05)
+        env = TaskVectorEnv("cartpole", observe_switch=True, latency=latency * TICK_S, period=0.05)
         env.reset(seed=seed)
         env.step(np.array([4]))
         observation, _, _, _, info = env.step(np.array([action]))
         infos.append(info)
         observations.append(observation)
     assert infos[0]["reward_before_switch"] == infos[1]["reward_before_switch"]
-    assert (infos[0]["observation_at_switch"] == infos[1]["observation_at_switch"]).all()
+    assert (infos[0]["observation_switch"] == infos[1]["observation_switch"]).all()
     if latency == 10:  # nothing of the new action has run at the next capture
         assert (observations[0] == observations[1]).all()
     elif first < 2 < second:  # one way or the other (both actions one way may saturate)
@@ -167,11 +178,15 @@ def test_threads_and_company_change_nothing():
     """An environment's trajectory depends on its seed alone."""
     model = PerStep((0.0, 0.005, 0.025))
     actions = np.random.default_rng(0).integers(5, size=(30, 6))
-    together = TaskVectorEnv("cartpole", 6, latency=model, execution=0.02, threads=2)
+    together = TaskVectorEnv(
+        "cartpole", 6, observe_switch=True, latency=model, execution=0.02, threads=2
+    )
     together.reset(seed=10)
     crowd = [together.step(a)[0] for a in actions]
     for i in range(6):
-        alone = TaskVectorEnv("cartpole", 1, latency=model, execution=0.02, threads=1)
+        alone = TaskVectorEnv(
+            "cartpole", 1, observe_switch=True, latency=model, execution=0.02, threads=1
+        )
         alone.reset(seed=10 + i)
         for a, observation in zip(actions, crowd, strict=True):
             assert (alone.step(a[i : i + 1])[0][0] == observation[i]).all()
@@ -180,7 +195,7 @@ def test_threads_and_company_change_nothing():
 def test_unstable_physics_is_an_error_not_a_number():
     env = TaskVectorEnv("cartpole", num_envs=2)
     env.reset(seed=0)
-    env.simulation.qvel[1] = 1e12
+    env.plant.qvel[1] = 1e12
     with pytest.raises(RuntimeError, match=r"cartpole became unstable in environments \[1\]"):
         env.step(np.array([2, 2]))
     # and a reset recovers, to the last bit

@@ -17,17 +17,17 @@ def test_measured_rounds_stand_for_the_others(now):
     clock = Stopwatch()
     with clock.of("evaluation"):
         now[0] += 7
-    measured = 0
+    measured, camera_s = 0, 0.0
     for _ in range(256):
         if clock.next_round():
             measured += 1
             now[0] += 0.5  # waiting for what was under way: counts for nothing
-            clock.start()
+            clock.start(aside=camera_s)
         now[0] += 1
         clock.lap("acting")
         now[0] += 3
-        clock.lap("physics")
-        clock.move("physics", "camera", 1.0)
+        camera_s += 1  # by a clock of its own
+        clock.lap("physics", aside=("camera", camera_s))
     assert measured == 4
     assert clock.split(400.0) == {
         "evaluation": 7.0, "acting": 100.0, "physics": 200.0, "camera": 100.0,
@@ -41,3 +41,9 @@ def test_nothing_measured_is_nothing_said(now):
     now[0] += 1
     clock.lap("acting")
     assert clock.split(10.0) == {}
+
+
+def test_what_was_counted_before_is_added():
+    clock = Stopwatch()
+    clock.add({"evaluation": 2.0}, {"acting": 1.0, "physics": 3.0})
+    assert clock.split(8.0) == {"evaluation": 2.0, "acting": 2.0, "physics": 6.0}

@@ -3,12 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from midstride.learn.targets import (
-    best_next,
-    concurrent_target,
-    continuous_target,
-    full_period_target,
-)
+from midstride.learn.targets import best_next, concurrent_target, full_period_target
 
 TERMINATED = jnp.array([False, True])
 
@@ -20,45 +15,39 @@ def test_double_q_selects_with_one_and_values_with_the_other():
 
 
 def test_full_period_by_hand():
-    y = full_period_target(jnp.array([1.0, 1.0]), TERMINATED, jnp.array([10.0, 10.0]), 0.9)
-    assert y.tolist() == pytest.approx([1 + 0.9 * 10, 1])
+    reward, bootstrap = jnp.array([1.0, 1.0]), jnp.array([10.0, 10.0])
+    y = full_period_target(reward, TERMINATED, bootstrap, 0.5, jnp.array([2.0, 2.0]))
+    assert y.tolist() == pytest.approx([1 + 0.25 * 10, 1])
 
 
-def test_full_period_with_a_discount_for_each():
-    discount = jnp.array([0.9**3, 0.9])
-    y = full_period_target(jnp.zeros(2), jnp.zeros(2, bool), jnp.array([10.0, 10.0]), discount)
+def test_full_period_with_a_time_for_each():
+    no, elapsed_s = jnp.zeros(2, bool), jnp.array([3.0, 1.0])
+    y = full_period_target(jnp.zeros(2), no, jnp.array([10.0, 10.0]), 0.9, elapsed_s)
     assert y.tolist() == pytest.approx([7.29, 9.0])
 
 
 def test_concurrent_by_hand():
     y = concurrent_target(
-        reward_before=jnp.array([1.0, 1.0]),
-        reward_after=jnp.array([5.0, 5.0]),
+        reward_before_switch=jnp.array([1.0, 1.0]),
+        reward_after_switch=jnp.array([5.0, 5.0]),
         terminated=TERMINATED,
-        bootstrap_at_switch=jnp.array([10.0, 10.0]),
-        gamma=0.81,
-        latency_share=jnp.array([0.5, 0.5]),
+        bootstrap_switch=jnp.array([10.0, 10.0]),
+        gamma_per_s=0.81,
+        latency_s=jnp.array([0.5, 0.5]),
     )
-    # gamma^(1/2) = 0.9; at a termination what was earned after the switch counts instead
+    # 0.81^(1/2) = 0.9; at a termination what was earned after the switch counts instead
     assert y.tolist() == pytest.approx([1 + 0.9 * 10, 1 + 0.9 * 5])
 
 
 def test_concurrent_is_the_full_period_when_latency_fills_it():
-    reward, q = jnp.array([2.0]), jnp.array([7.0])
+    reward, q, period_s = jnp.array([2.0]), jnp.array([7.0]), jnp.array([0.3])
     no = jnp.array([False])
-    concurrent = concurrent_target(reward, jnp.zeros(1), no, q, 0.9, jnp.ones(1))
-    assert concurrent.tolist() == full_period_target(reward, no, q, 0.9).tolist()
-
-
-def test_continuous_by_hand():
-    y = continuous_target(
-        jnp.array([1.0, 1.0]), TERMINATED, jnp.array([10.0, 10.0]), 0.5, jnp.array([2.0, 2.0])
-    )
-    assert y.tolist() == pytest.approx([1 + 0.25 * 10, 1])
+    concurrent = concurrent_target(reward, jnp.zeros(1), no, q, 0.9, period_s)
+    assert concurrent.tolist() == full_period_target(reward, no, q, 0.9, period_s).tolist()
 
 
 def test_shapes_are_checked():
     with pytest.raises(AssertionError):
-        full_period_target(jnp.zeros(2), jnp.zeros(2, bool), jnp.zeros((2, 1)), 0.9)
+        full_period_target(jnp.zeros(2), jnp.zeros(2, bool), jnp.zeros((2, 1)), 0.9, jnp.zeros(2))
     with pytest.raises(AssertionError):
         best_next(jnp.zeros((2, 3)), jnp.zeros((2, 4)))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstride.sim.task import suite_spec
-from midstride.tasks import make_task, pointmass
+from midstride.tasks import pointmass
+from midstride.tasks.env import make_task
 from midstride.tasks.env import TaskVectorEnv
 from tests.helpers import TASK_NAMES
 
@@ -142,6 +143,7 @@ def test_point_mass_closed_form(latency, tick_s, angles, seed):
     period = 20
     env = TaskVectorEnv(
         "pointmass",
+        observe_switch=True,
         latency=latency * tick_s,
         period=period * tick_s,
         knowledge=("vector_to_go",),
@@ -149,7 +151,7 @@ def test_point_mass_closed_form(latency, tick_s, angles, seed):
         tick=tick_s,
     )
     observation, _ = env.reset(seed=seed)
-    position = env.simulation.qpos[0, :2].copy()
+    position = env.plant.qpos[0, :2].copy()
     target = position.copy()
     assert observation[0, 4:].tolist() == [0, 0]
 
@@ -163,9 +165,9 @@ def test_point_mass_closed_form(latency, tick_s, angles, seed):
         target = np.clip(at_switch + step, -1, 1)
         position = moved(at_switch, target, period - latency)
         observation, _, _, _, info = env.step(np.array([action]))
-        assert env.simulation.qpos[0, :2] == pytest.approx(position, abs=1e-6)
+        assert env.plant.qpos[0, :2] == pytest.approx(position, abs=1e-6)
         assert observation[0, 4:] == pytest.approx((target - position) / 0.3, abs=1e-5)
-        switch = info["observation_at_switch"][0]
+        switch = info["observation_switch"][0]
         assert switch[:2] == pytest.approx(at_switch, abs=1e-6)
         assert switch[4:] == pytest.approx((target - at_switch) / 0.3, abs=1e-5)
 
@@ -174,7 +176,7 @@ def test_point_mass_numbers():
     """One step in plain numbers: 25 ms of a 100 ms period, tau 100 ms, 0.3 m to the right."""
     env = TaskVectorEnv("pointmass", latency=0.025, period=0.1, knowledge=("vector_to_go",))
     env.reset(seed=0)
-    env.simulation.qpos[0, :2] = env.simulation.target[0] = 0.0
+    env.plant.qpos[0, :2] = env.plant.target[0] = 0.0
     observation, *_ = env.step(np.array([1]))
     # 75 ms of motion leave exp(-0.75) = 0.472367 of the way
     assert observation[0, 0] == pytest.approx(0.3 * (1 - 0.472367), abs=1e-6)

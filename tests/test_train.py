@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,26 +16,35 @@ import pytest
 import midstride
 from midstride.disk import files
 from midstride.disk.runs import Run, claimed, read_metrics, read_result
-from midstride.envs.loop import interact
-from midstride.learn.agents import Agent
-from midstride.learn.config import Config
-from midstride.learn.replay import unpack
-from midstride.learn.train import Trainer, held_interrupts, train
-from midstride.measure.evaluate import evaluate, interval, share_interval
-from midstride.policies import Policy
-from midstride.tasks.make import make_envs
-from midstride.timing import Fixed
+from midstride.envs.vector import interact
+from midstride.learn.agents import Training
+from midstride.learn.dqn import DQN
+from midstride.learn.signals import held_interrupts
+from midstride.learn.train import Trainer, train
+from midstride.measure.evaluate import evaluate, evaluate_in
+from midstride.measure.statistics import interval, share_interval
+from midstride.policies import QPolicy
+from midstride.tasks.registry import environment_from
 
-TINY = Config(
-    task="pointmass", steps=1600, num_envs=4, hidden=(16,), batch_size=16, learning_starts=200,
-    evaluate_every=400, evaluation_episodes=2, checkpoint_every=400, replay_size=2000,
-    latency="50ms", knowledge=("vector_to_go",), lstm_size=8, segment=5, burn_in=2,
-)  # fmt: skip
+SETTINGS = {
+    "steps": 1600, "num_envs": 4, "hidden": (16,), "batch_size": 16, "learning_starts": 200,
+    "evaluate_every": 400, "evaluation_episodes": 2, "checkpoint_every": 400, "replay_size": 2000,
+    "latency": "50ms", "knowledge": ("vector_to_go",),
+}  # fmt: skip
+RECURRENT = {"lstm_size": 8, "segment": 5, "burn_in": 2}
+
+
+def tiny(agent="dqn", task="pointmass", **options):
+    own = RECURRENT if agent == "drqn" else {}
+    return Training.of(task, agent, **{**SETTINGS, **own, **options})
+
+
+TINY = tiny()
 
 
 @pytest.mark.parametrize("agent", ["dqn", "drqn"])
 def test_a_run_leaves_everything_in_its_folder(tmp_path, agent):
-    result = train(replace(TINY, agent=agent), tmp_path / "run")
+    result = train(tiny(agent), tmp_path / "run")
     found = {path.name for path in (tmp_path / "run").iterdir()}
     assert found == {
         "config.json", "metrics.jsonl", "result.json", "policy.json", "policy.safetensors",
@@ -47,18 +55,18 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path, agent):
     policy = midstride.load(tmp_path / "run")
     assert policy.description["columns"] == ["x", "y", "goal_x", "goal_y", "vector_to_go:x",
                                              "vector_to_go:y"]  # fmt: skip
-    again = evaluate(policy, replace(TINY, agent=agent), 8)
+    again = evaluate_in(policy, environment_from(policy.description["environment"]), 8)
     assert [episode.total for episode in again] == result["returns"]
 
 
 @pytest.mark.parametrize("agent", ["dqn", "drqn"])
 def test_one_seed_repeats_to_the_last_bit_and_two_differ(tmp_path, agent):
-    config = replace(TINY, agent=agent, steps=800)
+    config = tiny(agent, steps=800)
     results = [train(config, tmp_path / str(i)) for i in range(2)]
     assert results[0]["returns"] == results[1]["returns"]
     weights = [midstride.load(tmp_path / str(i)).weights for i in range(2)]
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
-    other = train(replace(config, seed=1), tmp_path / "other")
+    other = train(config.with_(seed=1), tmp_path / "other")
     assert other["returns"] != results[0]["returns"]
 
 
@@ -70,6 +78,13 @@ def test_one_seed_repeats_to_the_last_bit_and_two_differ(tmp_path, agent):
         {"prioritised": True, "n_step": 2},
         {"target_every": 20},
         {"task": "gym:InvertedPendulum-v5", "latency": "20ms", "knowledge": ("previous_action",)},
+        {
+            "task": "gym:InvertedPendulum-v5",
+            "latency": "20ms",
+            "knowledge": (),
+            "target": "concurrent",
+        },
+        {"actions": "continuous"},
         {"task": "dmc:cartpole/balance", "latency": "10ms", "knowledge": ("selection_time",)},
         {"agent": "drqn", "target": "concurrent"},
         {"latency": "episode:0,25ms,50ms"},
@@ -77,7 +92,7 @@ def test_one_seed_repeats_to_the_last_bit_and_two_differ(tmp_path, agent):
     ids=lambda o: "-".join(map(str, o)),
 )
 def test_every_option_trains(tmp_path, options):
-    config = replace(TINY, steps=480, evaluate_every=480, evaluation_episodes=1, **options)
+    config = tiny(**{"steps": 480, "evaluate_every": 480, "evaluation_episodes": 1, **options})
     result = train(config, tmp_path / "run")
     assert np.isfinite(result["returns"]).all()
     assert np.isfinite(read_metrics(tmp_path / "run")[0]["loss"])
@@ -85,40 +100,62 @@ def test_every_option_trains(tmp_path, options):
 
 def test_the_loop_gives_true_last_observations():
     """Of our environments and of Gymnasium's: what a step leads to, not what a reset gives."""
-    for task in ("pointmass", "gym:InvertedPendulum-v5"):
-        config = replace(TINY, task=task, latency="0", knowledge=())
-        envs = make_envs(config, 2)
+    for task, action in (
+        ("pointmass", np.zeros(2, int)),
+        ("gym:InvertedPendulum-v5", np.ones((2, 1))),
+    ):
+        envs = tiny(task=task, latency="0", knowledge=()).environment.make(2)
         ended = 0
         following, done = None, None
-        zeros = lambda o: np.zeros(2, int)  # noqa: E731
-        for i, step in enumerate(interact(envs, zeros, 0, lambda which: None)):
+        act = lambda o, action=action: (action, {"here": o})  # noqa: E731
+        for i, step in enumerate(interact(envs, act, 0, lambda which: None)):
             if following is not None:
-                same = (step["observation"] == following).all(axis=1)
+                same = (step.observation_capture == following).all(axis=1)
                 assert (same == ~done).all()
-            following, done = step["next_observation"], step["done"]
-            assert (step["reward_before"] + step["reward_after"]) == pytest.approx(step["reward"])
-            assert (step["period_s"] > 0).all()
+            assert step.notes["here"] is step.observation_capture
+            assert step.observation_switch is None
+            following, done = step.observation_next, step.done
+            assert (step.period_s > 0).all()
             ended += int(done.sum())
             if i == 60:
                 break
         assert ended > 0
 
 
+def a_policy():
+    columns = TINY.environment.make(1).single_observation_space.shape[0]
+    weights = {
+        "head.advantage.weight": np.zeros((5, columns)),
+        "head.advantage.bias": np.arange(5.0),
+    }
+    return QPolicy(weights)
+
+
 def test_evaluation_is_fair_and_repeats():
-    envs = make_envs(TINY, 1)
-    policy = Policy(
-        {
-            "head.advantage.weight": np.zeros((5, envs.single_observation_space.shape[0])),
-            "head.advantage.bias": np.arange(5.0),
-        }
-    )
-    episodes = evaluate(policy, TINY, 5, max_envs=2)
+    environment = TINY.environment
+    episodes = evaluate(a_policy(), environment.make(2), 5)
     assert len(episodes) == 5
     assert all(episode.seconds == pytest.approx(5) for episode in episodes)
     assert all(episode.latency_s == pytest.approx(0.05) for episode in episodes)
-    assert episodes == evaluate(policy, TINY, 5, max_envs=2)
-    at_zero = evaluate(policy, TINY, 2, latency=Fixed(0.0))
+    assert episodes == evaluate(a_policy(), environment.make(2), 5)
+    at_zero = evaluate(a_policy(), tiny(latency=0.0).environment.make(2), 2)
     assert all(episode.latency_s == 0 for episode in at_zero)
+
+
+def test_any_callable_with_a_size_can_be_evaluated():
+    """Nothing but `policy(observations) -> actions` is asked of who acts."""
+
+    class Always:
+        observation_size = 6
+
+        def __call__(self, observations):
+            return np.full(len(observations), 4)
+
+        def reset(self, which=None):
+            pass
+
+    envs = TINY.environment.make(2)
+    assert evaluate(Always(), envs, 3) == evaluate(a_policy(), TINY.environment.make(2), 3)
 
 
 def test_interval_holds_the_mean():
@@ -154,13 +191,13 @@ def test_tensorboard_missing(tmp_path, monkeypatch):
 # --- Nothing lost
 
 
-def _train_in_process(config: Config, folder: Path) -> None:
+def _train_in_process(config: Training, folder: Path) -> None:
     train(config, folder, resume=True)
 
 
 def test_killed_and_resumed(tmp_path):
     """kill -9 at several moments; each time it goes on, and in the end it has finished."""
-    config = replace(TINY, steps=4000, checkpoint_every=200, evaluate_every=2000)
+    config = tiny(steps=4000, checkpoint_every=200, evaluate_every=2000)
     context = multiprocessing.get_context("spawn")
     rng = np.random.default_rng(0)
     kills = 0
@@ -195,7 +232,7 @@ def test_twenty_kills_cost_no_quality(tmp_path):
 
     They are not the same to the last bit: after a resume the environments start new episodes.
     """
-    config = Config(period="50ms", checkpoint_every=2_000)
+    config = Training.of("cartpole", period="50ms", checkpoint_every=2_000)
     undisturbed = train(config, tmp_path / "undisturbed")
     context = multiprocessing.get_context("spawn")
     rng = np.random.default_rng(0)
@@ -212,11 +249,11 @@ def test_twenty_kills_cost_no_quality(tmp_path):
         process.join()
     assert kills >= 20
     result = train(config, tmp_path / "run", resume=True)
-    assert result["steps"] == config.steps
+    assert result["steps"] == config.run.steps
     assert result["mean_return"] > 0.9 * undisturbed["mean_return"] > 600
 
 
-def interrupted(folder: Path, config: Config = TINY) -> Run:
+def interrupted(folder: Path, config: Training = TINY) -> Run:
     """A run with checkpoints that ended just before its end."""
     with patch.object(Run, "finish"):
         train(config, folder)
@@ -229,8 +266,9 @@ def test_resuming_goes_on_from_the_checkpoint(tmp_path):
     trainer = Trainer.create(TINY)
     trainer.restore(run)
     assert trainer.steps == 1200
-    assert trainer.replay.added == 300
-    assert (unpack(trainer.replay.data["transitions"][:300])["action"] > 0).any()
+    replay = trainer.agent.replay
+    assert replay.added == 300
+    assert (replay.row.unpack(replay.data["transitions"][:300])["action"] > 0).any()
     assert int(trainer.agent.state["updates"]) > 200
     result = train(TINY, tmp_path / "run", resume=True)
     assert result["steps"] == 1600
@@ -245,24 +283,40 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 @pytest.mark.parametrize("update", [1, 10])
 def test_ctrl_c_saves(tmp_path, monkeypatch, update):
-    """Also in the middle of an update, when the old weights are gone and the new not yet there."""
-    count = 0
+    """Also in the middle of an update; and it says what it saved."""
+    count, own = 0, DQN.dispatch
 
     def dispatch(self, batches, lap=None):
         nonlocal count
         count += 1
-        outcome = self._update(self.state, batches)
+        own(self, batches, lap)
         if count == update:
             signal.raise_signal(signal.SIGINT)
-        self.state, measured = outcome
-        self._under_way.append(measured)
 
-    monkeypatch.setattr(Agent, "dispatch", dispatch)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(DQN, "dispatch", dispatch)
+    with pytest.raises(KeyboardInterrupt, match=r"saved .*run after \d+ steps"):
         train(TINY, tmp_path / "run")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert list((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
     assert train(TINY, tmp_path / "run", resume=True)["steps"] == 1600
+
+
+def test_a_run_can_be_made_longer(tmp_path):
+    train(TINY, tmp_path / "run", keep_checkpoint=True)
+    longer = TINY.with_(steps=2400)
+    result = train(longer, tmp_path / "run", resume=True)
+    assert result["steps"] == 2400
+    assert read_result(tmp_path / "run")["hash"] == longer.hash
+    steps = [line["steps"] for line in read_metrics(tmp_path / "run")]
+    assert steps == [400, 800, 1200, 1600, 2000, 2400]
+    with pytest.raises(ValueError, match="steps 2400 and not 1600"):
+        train(TINY, tmp_path / "run", resume=True)
+
+
+def test_a_start_that_left_nothing_does_not_block_its_name(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")  # killed before its first checkpoint
+    assert train(TINY, tmp_path / "run")["steps"] == 1600
 
 
 def test_a_share_has_an_interval_even_if_nothing_failed():
@@ -298,17 +352,17 @@ def test_another_configuration_or_task_is_refused(tmp_path):
     train(TINY, tmp_path / "run")
     with pytest.raises(ValueError, match="holds a run already"):
         train(TINY, tmp_path / "run")
-    with pytest.raises(ValueError, match="another configuration"):
-        train(replace(TINY, gamma=0.5), tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"gamma_per_s 0\.818 and not 0\.5"):
+        train(TINY.with_(gamma_per_s=0.5), tmp_path / "run", resume=True)
     interrupted(tmp_path / "a")
-    interrupted(tmp_path / "b", replace(TINY, task="cartpole", steps=1200, period="50ms"))
+    interrupted(tmp_path / "b", tiny(task="cartpole", steps=1200, period="50ms"))
     shutil.rmtree(tmp_path / "a" / "checkpoint")
     shutil.copytree(tmp_path / "b" / "checkpoint", tmp_path / "a" / "checkpoint")
-    with pytest.raises(ValueError, match="of another configuration"):
+    with pytest.raises(ValueError, match="is of another configuration"):
         train(TINY, tmp_path / "a", resume=True)
     policy = midstride.load(tmp_path / "b")
     with pytest.raises(ValueError, match="task and knowledge that it was trained with"):
-        evaluate(policy, replace(TINY, knowledge=()), 1)
+        evaluate(policy, tiny(knowledge=()).environment.make(1), 1)
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
@@ -331,47 +385,64 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 def test_damaged_run_files(tmp_path):
     with pytest.raises(ValueError, match="is not the folder of a run"):
         Run.open(tmp_path)
-    train(replace(TINY, steps=400), tmp_path / "run")
+    train(tiny(steps=400), tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     record = json.loads(path.read_text())
-    record["config"]["magic"] = 1
-    path.write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="unknown configuration magic"):
-        Run.open(tmp_path / "run")
+    record["agent"]["magic"] = 1
+    with pytest.raises(ValueError, match="unknown setting of the agent magic"):
+        Training.from_dict(record)
     path.write_text(path.read_text()[:50])
     with pytest.raises(ValueError, match="damaged"):
         Run.open(tmp_path / "run")
 
 
-# --- Configuration
+# --- Settings
 
 
-def test_configuration_round_trip():
-    again = Config.from_dict(json.loads(json.dumps(TINY.to_dict())))
+def test_settings_round_trip():
+    again = Training.from_dict(json.loads(json.dumps(TINY.to_dict())))
     assert again == TINY
-    assert again.hash == TINY.hash != replace(TINY, seed=1).hash
+    assert again.hash == TINY.hash != TINY.with_(seed=1).hash
+    assert again["latency"] == "50ms"
+
+
+@pytest.mark.parametrize("agent", ["dqn", "drqn", "qtopt"])
+@pytest.mark.parametrize("task", ["cartpole", "grasp", "gym:Reacher-v5"])
+def test_no_setting_has_two_owners(task, agent):
+    parts = Training.of(task, agent).parts.values()
+    names = [name for part in parts for name in part.to_dict()]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps must be at least 1"),
-        ({"gamma": 1.0}, "gamma must be below 1"),
+        ({"steps": 0}, "steps must be a whole number from 1"),
+        ({"steps": True}, "steps must be a whole number, got True"),
+        ({"steps": 1e4}, "steps must be a whole number, got 10000.0"),
+        ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 0 to 0.999999"),
         ({"latency": "soon"}, "is not a time"),
+        ({"latency": None}, "latency must be a latency such as 25ms"),
         ({"knowledge": ("magic",)}, "unknown knowledge"),
-        ({"agent": "sarsa"}, "agent must be one of dqn, drqn"),
+        ({"agent": "sarsa"}, "unknown agent 'sarsa'"),
         ({"target": "x"}, "target must be one of full_period, concurrent"),
-        ({"epsilon_end": 2.0}, "epsilon_end must be from 0 to 1"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"epsilon_end": 2.0}, "epsilon_end must be a number from 0 to 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be a number from 1e-12"),
+        ({"double": "no"}, "double must be true or false, got 'no'"),
         ({"hidden": (0,)}, "hidden layers need"),
+        ({"hidden": 64}, "hidden must be a list, each a whole number, got 64"),
         ({"target": "concurrent", "n_step": 2}, "use n_step 1"),
-        ({"agent": "drqn", "prioritised": True}, "drqn learns from segments"),
+        (
+            {"agent": "drqn", "prioritised": True},
+            "unknown setting of pointmass or drqn prioritised",
+        ),
         ({"replay_size": 100}, "replay_size must be at least learning_starts"),
+        ({"lerning_rate": 1}, "did you mean learning_rate"),
     ],
 )
-def test_bad_configurations(options, message):
+def test_bad_settings(options, message):
     with pytest.raises(ValueError, match=message):
-        replace(TINY, **options)
+        tiny(**options)
 
 
 @pytest.mark.parametrize(
@@ -379,8 +450,8 @@ def test_bad_configurations(options, message):
     [
         ({"task": "juggling"}, "unknown task 'juggling'"),
         ({"task": "gym:Nothing-v0", "latency": "0"}, "unknown Gymnasium environment"),
-        ({"task": "dmc:walker", "latency": "0"}, "unknown task"),
-        ({"task": "gym:Reacher-v5", "latency": "0", "period": "20ms"}, "the environment's own"),
+        ({"task": "dmc:walker", "latency": "0"}, "gym:ID or dmc:DOMAIN/TASK"),
+        ({"task": "gym:Reacher-v5", "latency": "0", "period": "20ms"}, "unknown setting"),
         ({"task": "gym:HalfCheetah-v5", "latency": "0", "knowledge": ()}, "more than 64"),
         ({"latency": "0", "target": "concurrent"}, "needs a latency above 0"),
         ({"latency": "7ms"}, "nearest valid times"),
@@ -388,7 +459,7 @@ def test_bad_configurations(options, message):
 )
 def test_bad_environments(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        train(replace(TINY, **options), tmp_path / "run")
+        train(tiny(**options), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -397,11 +468,13 @@ def test_bad_environments(tmp_path, options, message):
 
 @pytest.mark.slow
 def test_cartpole_latency_hurts_and_knowledge_heals(tmp_path):
-    base = Config(steps=60_000)
-    late = {"latency": "50ms", "execution": "0"}
+    base = Training.of("cartpole", steps=60_000)
+    late = {"period": None, "execution": "0", "latency": "50ms"}
     blocking = train(base, tmp_path / "a")["mean_return"]
-    unaware = train(replace(base, **late), tmp_path / "b")["mean_return"]
-    aware = train(replace(base, **late, knowledge=("vector_to_go",)), tmp_path / "c")["mean_return"]
+    unaware, aware = (
+        train(base.with_(**late, knowledge=knows), tmp_path / str(len(knows)))["mean_return"]
+        for knows in ((), ("vector_to_go",))
+    )
     assert blocking > 650
     assert unaware < 0.7 * blocking
     assert aware > 0.9 * blocking
@@ -415,4 +488,4 @@ def test_two_trainings_cannot_share_a_folder(tmp_path):
     ):
         train(TINY, folder)
     assert not folder.exists()  # nothing came of it
-    assert train(TINY, folder)["steps"] == TINY.steps  # free again
+    assert train(TINY, folder)["steps"] == TINY.run.steps  # free again

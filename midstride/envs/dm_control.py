@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.envs.concurrent import Concurrent
+from midstride.extras import needed_by
 from midstride.sim.camera import Camera, Image
 from midstride.sim.task import Viewpoint
 from midstride.timing import LatencyModel
@@ -56,7 +57,7 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
     def __init__(self, domain: str, task: str, render_mode: str | None = None) -> None:
         # Imported late: it takes seconds, and only these environments need it. It looks for a
         # display and warns if there is none; we render without one.
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), needed_by("a DeepMind Control task"):
             warnings.simplefilter("ignore")
             from dm_control import suite
 

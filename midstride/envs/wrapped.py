@@ -15,7 +15,15 @@ from midstride.envs.concurrent import Concurrent
 from midstride.envs.vector import Environment, Hints
 from midstride.knowledge import MAX_STACK, Layout, check_features
 from midstride.settings import Range
-from midstride.timing import LatencyModel, Timing, as_seconds, latency_text, read_latency, time_text
+from midstride.timing import (
+    Latency,
+    Time,
+    Timing,
+    as_seconds,
+    latency_text,
+    read_latency,
+    time_text,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class WrappedSettings(Environment):
     task: str
     """gym:ID (a Gymnasium MuJoCo environment; gym:module:ID imports the module first) or
     dmc:DOMAIN/TASK"""
-    latency: str | float | LatencyModel = "0"
+    latency: Latency = "0"
     """from an observation to the switch to the action chosen on it, at most the environment's own
     period: 10ms, or episode:0,10ms (drawn at each reset), step:0,10ms (at each step),
     trace:latencies.csv (measured)"""
@@ -36,12 +44,12 @@ class WrappedSettings(Environment):
     """how many previous observations are observed too, 0 to 4"""
     stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
     """how many previous actions are observed too, 0 to 4"""
-    tick: str | float | None = None
+    tick: Time | None = None
     """a finer timestep of the physics than the environment's own"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        super().__post_init__()
         read_latency(self.latency)
         as_seconds(self.tick)
         kind, _, name = self.task.partition(":")

@@ -121,6 +121,7 @@ class QTOpt(Agent):
     """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
 
     Settings: ClassVar[type[AgentSettings]] = QTOptSettings
+    critic: type[Critic] = Critic
     run_defaults = RunSettings(
         steps=48_000,
         num_envs=64,
@@ -154,7 +155,7 @@ class QTOpt(Agent):
         size = kinds["image"][0][0] if self._sees else 0
         key = jax.random.key(run.seed)
         heads = len(self._weights)
-        network = Critic(blocks, size, heads, self.space.size, ends, settings.hidden_size, key)
+        network = self.critic(blocks, size, heads, self.space.size, ends, settings.hidden_size, key)
         # In training it acts with weights newer than what is evaluated, steadier than the newest.
         self.acts_with = "target" if settings.averaged else "online"
         super().__init__(settings, run, network)

@@ -190,8 +190,8 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
     if run.hash == new.hash:
         return run
     before, now = (
-        {name: value for part in settings.values() for name, value in (part or {}).items()}
-        for settings in (run.settings, new.settings)
+        {name: value for part in one.parts.values() for name, value in part.to_dict().items()}
+        for one in (Training.from_dict(run.settings), training)
     )
     different = [name for name in now if before.get(name) != now[name]]
     if different == ["steps"] and now["steps"] > before["steps"]:

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from scipy.linalg import solve_discrete_are
-from scipy.stats import t as student_t
 
 from midstride.envs.vector import available_cores
 from midstride.tasks import make_task

@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from midstride.sim.task import Viewpoint
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch  # new in MuJoCo 3.17; wrapped environments do without
 
 Image = NDArray[np.uint8]
 
@@ -49,25 +51,25 @@ class Look:
 
 
 @dataclass(frozen=True)
-class _Hits:
+class Hits:
     """What rays hit, and how bright it is there; each (images, rays)."""
 
     distance: NDArray[np.floating]
     geom: NDArray[np.int32]  # -1: nothing
     brightness: NDArray[np.float32]
 
-    def before(self, behind: _Hits) -> _Hits:
+    def before(self, behind: Hits) -> Hits:
         """These hits where they are nearer than others, and the others elsewhere."""
         hidden = (behind.geom >= 0) & (behind.distance < self.distance)
         hidden |= self.geom < 0
-        return _Hits(
+        return Hits(
             np.where(hidden, behind.distance, self.distance),
             np.where(hidden, behind.geom, self.geom),
             np.where(hidden, behind.brightness, self.brightness),
         )
 
     @classmethod
-    def stack(cls, hits: list[_Hits]) -> _Hits:
+    def stack(cls, hits: list[Hits]) -> Hits:
         return cls(
             np.concatenate([one.distance for one in hits]),
             np.concatenate([one.geom for one in hits]),
@@ -81,7 +83,7 @@ def _lit(
     light: NDArray[np.floating],
     position: NDArray[np.floating],
     directions: NDArray[np.floating],
-) -> _Hits:
+) -> Hits:
     """What rays found (distance, geom, normal), with the light on it.
 
     Planes are a checkerboard.
@@ -99,7 +101,7 @@ def _lit(
         points = origin[image, ray, :2] + along[image, ray, :2] * distance[image, ray, None]
         dark = np.floor(2 * points).sum(axis=1) % 2 == 1
         brightness[image[dark], ray[dark]] *= 0.8
-    return _Hits(distance, geom, brightness)
+    return Hits(distance, geom, brightness)
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,11 @@ class Camera:
         return float(np.tan(np.deg2rad(self.viewpoint.fov_deg) / 2))
 
     @cached_property
-    def _axes(self) -> NDArray[np.floating]:
+    def axes(self) -> NDArray[np.floating]:
         return _axes(np.array(self.viewpoint.position), np.array(self.viewpoint.target))
 
     @cached_property
-    def _rays(self) -> NDArray[np.floating]:
+    def rays(self) -> NDArray[np.floating]:
         """Unit vectors in the camera's own frame, (height * width * samples, 3)."""
         h, w = self.height * self.samples, self.width * self.samples
         y = self._half_height * (1 - (2 * np.arange(h) + 1) / h)
@@ -135,8 +137,8 @@ class Camera:
         return np.asarray(rays / np.linalg.norm(rays, axis=1, keepdims=True))
 
     @cached_property
-    def _directions(self) -> NDArray[np.floating]:
-        return self._rays @ self._axes
+    def directions(self) -> NDArray[np.floating]:
+        return self.rays @ self.axes
 
     @cached_property
     def _geom_groups(self) -> NDArray[np.uint8] | None:
@@ -148,7 +150,7 @@ class Camera:
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
     ) -> Image:
         """Images of simulations `ids` of a batch, or of all, (simulations, height, width, 3)."""
-        return self._of_batch(batch, ids, look)[0]
+        return self.with_hits(batch, ids, look)[0]
 
     def with_depth(
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
@@ -157,21 +159,21 @@ class Camera:
 
         look: of the same simulations as `ids`
         """
-        image, hits = self._of_batch(batch, ids, look)
-        depth = np.minimum(hits.distance * self._rays[:, 2], FAR_M)
+        image, hits = self.with_hits(batch, ids, look)
+        depth = np.minimum(hits.distance * self.rays[:, 2], FAR_M)
         depth = np.where(hits.geom < 0, FAR_M, depth).astype(np.float32)
         return image, self._averaged(depth[..., None])[..., 0]
 
-    def _of_batch(
+    def with_hits(
         self, batch: Batch, ids: NDArray[np.integer] | None, look: Look | None
-    ) -> tuple[Image, _Hits]:
+    ) -> tuple[Image, Hits]:
         look = look or Look()
         light = LIGHT if look.light is None else look.light
         moves = look.position is not None and look.target is not None
-        position, directions = np.array(self.viewpoint.position, float), self._directions
+        position, directions = np.array(self.viewpoint.position, float), self.directions
         if look.position is not None and look.target is not None:
             position = look.position[:, None]
-            directions = self._rays @ _axes(look.position, look.target)
+            directions = self.rays @ _axes(look.position, look.target)
         found = batch.ray(
             position, directions, self._geom_groups, flg_static=moves, ids=ids, normal=True
         )
@@ -183,49 +185,51 @@ class Camera:
 
     def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
         """The image of one simulation, whose kinematics are current."""
-        rays = len(self._directions)
+        rays = len(self.directions)
         geom, distance = np.zeros(rays, np.int32), np.zeros(rays)
         normal = np.zeros((rays, 3))
         position = np.array(self.viewpoint.position, float)
         mujoco.mj_multiRay(
-            model, data, position, self._directions.ravel(), self._geom_groups, 1, -1, geom,
+            model, data, position, self.directions.ravel(), self._geom_groups, 1, -1, geom,
             distance, normal.ravel(), rays, mujoco.mjMAXVAL,
         )  # fmt: skip
         found = (distance[None], geom[None], normal[None])
-        hits = _lit(model, found, LIGHT, position, self._directions)
-        return self._coloured(hits, _geom_colours(model)[None], self._directions)[0]
+        hits = _lit(model, found, LIGHT, position, self.directions)
+        return self._coloured(hits, _geom_colours(model)[None], self.directions)[0]
 
-    def _background(self, model: mujoco.MjModel, light: NDArray[np.floating]) -> _Hits:
+    def _background(self, model: mujoco.MjModel, light: NDArray[np.floating]) -> Hits:
         """What rays hit if there were only things that cannot move, (1 or images, rays)."""
         if light.ndim > 1:
-            return _Hits.stack([self._background(model, one) for one in light])
+            return Hits.stack([self._background(model, one) for one in light])
         key = (id(model), light.tobytes())
         if key not in self._backgrounds:
+            from mujoco.batch import Batch
+
             bare = copy.copy(model)
             bare.geom_rgba[model.body_weldid[model.geom_bodyid] != 0, 3] = 0
             bare.geom_matid[:] = -1  # a material would bring its own colour
             position = np.array(self.viewpoint.position, float)
             found = Batch(bare, 1, 1, persistent=True).ray(
-                position, self._directions, self._geom_groups, normal=True
+                position, self.directions, self._geom_groups, normal=True
             )
-            hits = _lit(bare, found, light, position, self._directions)
+            hits = _lit(bare, found, light, position, self.directions)
             if len(self._backgrounds) >= _MOST_BACKGROUNDS:
                 self._backgrounds.clear()
             self._backgrounds[key] = (model, hits)
         return self._backgrounds[key][1]
 
     @cached_property
-    def _backgrounds(self) -> dict[tuple[int, bytes], tuple[mujoco.MjModel, _Hits]]:
+    def _backgrounds(self) -> dict[tuple[int, bytes], tuple[mujoco.MjModel, Hits]]:
         return {}  # with the model, so that its id stays its own
 
     def project(self, point: NDArray[np.floating]) -> tuple[float, float]:
         """Column and row of a world point in the image, in pixels."""
-        x, y, depth = self._axes @ np.subtract(point, self.viewpoint.position)
+        x, y, depth = self.axes @ np.subtract(point, self.viewpoint.position)
         scale = self.height / (2 * self._half_height * depth)
         return self.width / 2 + x * scale, self.height / 2 - y * scale
 
     def _coloured(
-        self, hits: _Hits, colours: NDArray[np.floating], directions: NDArray[np.floating]
+        self, hits: Hits, colours: NDArray[np.floating], directions: NDArray[np.floating]
     ) -> Image:
         geom = hits.geom
         table = np.clip(colours[..., :3], 0, 1, dtype=np.float32)

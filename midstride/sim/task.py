@@ -11,6 +11,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.extras import missing
+
 Array = NDArray[np.floating]
 
 
@@ -67,7 +69,7 @@ def suite_spec(name: str) -> mujoco.MjSpec:
     """
     package = importlib.util.find_spec("dm_control")
     if package is None or not package.submodule_search_locations:
-        raise ImportError("the DeepMind Control model files are missing: pip install dm_control")
+        raise missing(f"the model of {name}", "dm_control")
     root = Path(package.submodule_search_locations[0])
     return mujoco.MjSpec.from_file(str(root / "suite" / f"{name}.xml"))
 

@@ -51,8 +51,9 @@ from midstride.tasks.cartpole import make as make_cartpole
 from midstride.tasks.pendulum import make as make_pendulum
 from midstride.tasks.pointmass import make as make_pointmass
 from midstride.timing import (
-    LatencyModel,
+    Latency,
     Schedule,
+    Time,
     Timing,
     as_seconds,
     check_tick_s,
@@ -73,12 +74,12 @@ class TaskSettings(Environment):
 
     task: str = "cartpole"
     """pointmass, cartpole or pendulum"""
-    latency: str | float | LatencyModel = "0"
+    latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), trace:latencies.csv (measured)"""
-    execution: str | float | None = None
+    execution: Time | None = None
     """how long a new action has run at the next observation (25ms); or give the period"""
-    period: str | float | None = None
+    period: Time | None = None
     """from one observation to the next (default: 50ms)"""
     knowledge: tuple[str, ...] = ()
     """what the agent knows of the action in flight: any of previous_action, selection_time,
@@ -89,12 +90,12 @@ class TaskSettings(Environment):
     """how many previous observations are observed too, 0 to 4"""
     stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
     """how many previous actions are observed too, 0 to 4"""
-    tick: str | float = "5ms"
+    tick: Time = "5ms"
     """timestep of the physics; all other times are whole numbers of it"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        super().__post_init__()
         if self.task not in TASKS:
             raise ValueError(f"unknown task {self.task!r}: choose from {', '.join(TASKS)}")
         low, high = DISCRETE_ACTIONS
@@ -395,12 +396,10 @@ class TaskEnv(OneEnv):
         observe_switch: bool = False,
         **settings: Any,
     ) -> None:
-        EzPickle.__init__(self, task, render_mode, observe_switch, **settings)
-        self._unpack(
-            TaskVectorEnv(
-                task, 1, 1, AutoresetMode.DISABLED, render_mode, observe_switch, **settings
-            )
-        )
+        if isinstance(task, str):
+            task = TaskSettings.from_dict({"task": task, **settings})
+        EzPickle.__init__(self, task, render_mode, observe_switch)
+        self._unpack(TaskVectorEnv(task, 1, 1, AutoresetMode.DISABLED, render_mode, observe_switch))
 
 
 def make_task(name: str, tick_s: float = 0.005) -> Task:

@@ -39,8 +39,9 @@ from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import demonstrator
 from midstride.tasks.grasp.world import World
 from midstride.timing import (
-    LatencyModel,
+    Latency,
     Schedule,
+    Time,
     Timing,
     as_seconds,
     latency_text,
@@ -65,12 +66,12 @@ class GraspSettings(Environment):
     mode: Literal["concurrent", "blocking"] = "concurrent"
     """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
     blocking: every action runs to completion and rest, and thinking time passes at rest"""
-    latency: str | float | LatencyModel = "100ms"
+    latency: Latency = "100ms"
     """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
     (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
-    period: str | float | None = None
+    period: Time | None = None
     """concurrent: from one observation to the next (default: 300ms); or give the execution"""
-    execution: str | float | None = None
+    execution: Time | None = None
     """concurrent: how long a new action has run at the next observation"""
     knowledge: tuple[str, ...] = ()
     """what the agent knows of the action in flight: any of previous_action, selection_time,
@@ -110,8 +111,8 @@ class GraspSettings(Environment):
     command ends it"""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        super().__post_init__()
         if self.depth and self.observation == "state":
             raise ValueError("depth is an image: it needs observation 'image'")
         fewest, most = self.counts
@@ -412,15 +413,19 @@ class GraspEnv(OneEnv):
     """One grasping environment. Takes the settings of `GraspVectorEnv`."""
 
     def __init__(
-        self, render_mode: str | None = None, observe_switch: bool = False, **options: Any
+        self,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+        settings: GraspSettings | None = None,
+        **options: Any,
     ) -> None:
-        EzPickle.__init__(self, render_mode, observe_switch, **options)
         for name in ("num_envs", "threads", "autoreset_mode"):
             if name in options:
                 raise ValueError(f"{name} is for many environments: use gymnasium.make_vec")
-        self._unpack(
-            GraspVectorEnv(1, 1, AutoresetMode.DISABLED, render_mode, observe_switch, **options)
-        )
+        s = settings or GraspSettings.from_dict(options)
+        EzPickle.__init__(self, render_mode, observe_switch, s)
+        off = AutoresetMode.DISABLED
+        self._unpack(GraspVectorEnv(1, 1, off, render_mode, observe_switch, s))
 
 
 @lru_cache(maxsize=4)
