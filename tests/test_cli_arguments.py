@@ -8,6 +8,7 @@ import pytest
 
 from midstride.cli.arguments import Group, Syntax, read
 from midstride.settings import Range, Settings
+from midstride.timing import Time
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Some(Settings):
     """how many there are"""
     share: float | None = None
     """share of them, 0 to 100 %"""
-    time: str | float = "5ms"
+    time: Time = "5ms"
     """how long it takes"""
     sizes: tuple[int, ...] = (8, 8)
     """sizes of them"""
@@ -125,7 +126,7 @@ def test_errors_are_a_sentence(text, error):
 
 
 def test_bounds_are_those_of_the_settings():
-    with pytest.raises(ValueError, match=r"^count must be from 1 to 1e\+12, got 0$"):
+    with pytest.raises(ValueError, match=r"^count must be a whole number from 1 to 1e\+12, got 0$"):
         read(Some, SYNTAX, ["this", "--count", "0"])
     with pytest.raises(ValueError, match=r"^pair must be 2 values"):
         read(Some, SYNTAX, ["this", "--pair", "1"])

@@ -224,9 +224,10 @@ def _option(name: str) -> str:
 def _kinds(hint: Any) -> tuple[Any, ...]:
     """The types that a value may have, None left out."""
     if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return tuple(option for option in options if option is not NoneType)
+        return _kinds(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(kind for part in get_args(hint) for kind in _kinds(part))
+    return () if hint is NoneType else (hint,)
 
 
 def _is_tuple(hint: Any) -> bool:
@@ -239,23 +240,13 @@ def _is_switch_or_name(hint: Any) -> bool:
 
 def _wanted(hint: Any) -> str:
     """What a value is, in words."""
-    kinds = _kinds(hint)
-    if {str, float} <= set(kinds):
-        return "a time such as 25ms"
-    return "a path" if Path in kinds else describe(hint)
+    return "a path" if Path in _kinds(hint) else describe(hint)
 
 
 def _value(name: str, given: str | list[str], hint: Any) -> Any:
     """What was written, as the setting's type."""
     texts = [text.strip() for text in ([given] if isinstance(given, str) else given)]
-    kinds = _kinds(hint)
-    if Path in kinds:
-        return Path(texts[0])
-    if str in kinds:
-        return texts[0]  # a time stays as it was written, here and in the file of the run
-    if any(get_origin(k) is tuple and Path in get_args(k) for k in kinds):
-        return tuple(map(Path, texts))
-    return from_text(name, texts, hint)
+    return Path(texts[0]) if Path in _kinds(hint) else from_text(name, texts, hint)
 
 
 def _metavar(hint: Any) -> str:

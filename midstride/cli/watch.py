@@ -72,9 +72,10 @@ def command(args: Sequence[str], console: Console) -> None:
 def run(folder: Path, options: Options, console: Console) -> None:
     """Film a trained policy."""
     from midstride.disk.runs import read_record
-    from midstride.report.film import film_run
 
     read_record(folder)  # an error now, if it is not a run
+    from midstride.report.film import film_run
+
     path = options.output / f"{folder.resolve().name}.mp4"
     film_run(folder, path, options.episodes, options.seed, console)
 
