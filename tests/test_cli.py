@@ -304,15 +304,14 @@ def test_an_interrupt_says_what_is_saved_and_how_to_go_on(tmp_path, capsys, monk
     assert "go on with: midstride train --resume elsewhere/mine\n" in err
 
 
-def test_a_film_that_cannot_be_made_is_a_sentence(trained, capsys, monkeypatch):
-    def film_run(*args):
-        raise ValueError("this environment cannot be rendered")
-
-    monkeypatch.setattr("midstride.report.film.film_run", film_run)
+def test_a_film_that_cannot_be_made_loses_nothing(trained, capsys, monkeypatch):
+    monkeypatch.setattr("midstride.report.film.film_run", lambda *args: False)
     code, out, _ = run(capsys, "train", "--resume", str(trained))
     assert code == 0
-    assert "No film: this environment cannot be rendered" in out
     assert "(curve.png)" in " ".join(out.split())
+    code, _, err = run(capsys, "watch", str(trained))
+    assert code == 2
+    assert err.endswith("could not be filmed\n")
 
 
 # --- Watching, and the demo ----------------------------------------------------------------------

@@ -28,7 +28,8 @@ def command(args: Sequence[str], console: Console) -> None:
     names = leading_words(args)[:1]
     if not names and asks_for_help(args):
         print(Syntax("reproduce", USAGE, __doc__ or "", ()).parser().format_help())
-        print(f"experiments:\n{listed(EXPERIMENTS)}")
+        lines = {name: experiment(name)[2].partition("\n")[0] for name in EXPERIMENTS}
+        print(f"experiments:\n{listed(lines)}")
         return
     if not names:
         named = next((word for word in args if word in EXPERIMENTS), "NAME")

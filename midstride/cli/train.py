@@ -263,9 +263,5 @@ def _pictures(
         return ["curve.png"]
     from midstride.report.film import film_run
 
-    try:
-        filmed = film_run(folders[0], folder / "video.mp4", 4, VIDEO_SEED, console)
-    except (ValueError, OSError, RuntimeError) as error:
-        console.print(f"No film: {error}")
-        return ["curve.png"]
+    filmed = film_run(folders[0], folder / "video.mp4", 4, VIDEO_SEED, console)
     return ["curve.png", "video.mp4"] if filmed else ["curve.png"]

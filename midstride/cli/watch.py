@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
-from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
 from midstride.settings import Range, Settings, types_of
 
@@ -77,7 +75,9 @@ def run(folder: Path, options: Options, console: Console) -> None:
     from midstride.report.film import film_run
 
     path = options.output / f"{folder.resolve().name}.mp4"
-    film_run(folder, path, options.episodes, options.seed, console)
+    if not film_run(folder, path, options.episodes, options.seed, console):
+        raise ValueError(f"{folder} could not be filmed")
+    console.print(f"Saved: [bold]{path}[/bold]")
 
 
 def _grasp(args: Sequence[str], console: Console) -> None:
@@ -108,28 +108,12 @@ def _grasp(args: Sequence[str], console: Console) -> None:
 
 def film_scripted(environment: GraspSettings, options: GraspOptions, console: Console) -> None:
     """Episodes of a policy that looks into the world, or looks at nothing."""
-    from midstride.envs.vector import available_cores
-    from midstride.report import grasp_film
-    from midstride.report.film import save_image, save_video
-    from midstride.tasks.grasp.env import GraspVectorEnv
+    from midstride.report.film import film_grasp
 
-    env = GraspVectorEnv(1, autoreset_mode="Disabled", settings=environment)
+    envs = environment.make(1)
     choose = chooser(options.policy, options.noise, np.random.default_rng(options.seed))
     path = options.output / f"grasp-{options.policy}-{environment.mode}.mp4"
-    table = Table("episode", "grasped", "seconds", "decisions")
-    films = []
-    with show.bar(console, "filming", options.episodes) as update:
-        for k in range(options.episodes):
-            episode = grasp_film.play(env, choose, options.seed + k)
-            pictures = grasp_film.pictures(episode, env, available_cores())
-            films.append(grasp_film.film(episode, pictures))
-            if k == 0:
-                save_image(path.with_suffix(".png"), grasp_film.contact_sheet(episode, pictures))
-            grasped = "yes" if episode.success else "no"
-            table.add_row(str(k), grasped, f"{episode.end_s:.1f}", str(len(episode.views)))
-            update(k + 1)
-    save_video(path, np.concatenate(films), grasp_film.FPS)
-    console.print(table)
+    film_grasp(envs, choose, path, options.episodes, options.seed, console)
     console.print(f"Saved: [bold]{path}[/bold], {path.with_suffix('.png').name}")
 
 
