@@ -233,8 +233,9 @@ def test_train_evaluate_and_go_on(trained, capsys):
 
 def test_evaluating_needs_no_jax(trained):
     code = (
-        "import sys; sys.modules['jax'] = None; from midstride.cli import main; "
-        f"main(['evaluate', {str(trained)!r}, {str(trained)!r}, '--episodes', '2'])"
+        "import sys; from midstride.cli import main; "
+        f"main(['evaluate', {str(trained)!r}, {str(trained)!r}, '--episodes', '2']); "
+        "assert 'jax' not in sys.modules"
     )
     result = python(code)
     assert result.returncode == 0, result.stderr
@@ -329,8 +330,11 @@ MEANS = {demo.FROZEN: 700.0, demo.AS_IT_IS: 690.0, demo.UNAWARE: 200.0, demo.AWA
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, ["hardly loses by it: 99%", "29% without", "97% with", "knowledge that repairs"]),
-        ({demo.AS_IT_IS: 350.0}, ["frozen world loses by it: 50% of its return"]),
+        ({}, ["hardly loses by it: it has 99%", "29% without", "97% with"]),
+        ({}, ["it is learning that latency breaks, and knowledge repairs it"]),
+        ({demo.AS_IT_IS: 350.0}, ["world loses by it: it has 50% of", "latency breaks both"]),
+        ({demo.AS_IT_IS: 770.0}, ["world loses nothing by it: it has 110% of its return"]),
+        ({demo.AWARE: 400.0}, ["learning that latency breaks, and knowledge helps"]),
         ({demo.UNAWARE: 675.0}, ["made no clear difference"]),
         ({demo.AWARE: 20.0}, ["knowledge did not help"]),
         ({demo.FROZEN: 0.0}, ["give more --steps"]),

@@ -81,9 +81,9 @@ BAD = {
     "describe cartpole --tick 1e-9": "too long to be counted",
     "latency --latencies 100ms": "longer than the period of 60 ms",
     "latency --latencies": "at least one latency",
-    "latency --seed -1": "seed must be at least 0",
+    "latency --seed -1": "seed must be a whole number of at least 0",
     "latency --output /dev/null": "/dev/null",
-    "latency --episodes 0": "episodes must be at least 2",
+    "latency --episodes 0": "episodes must be a whole number of at least 2",
     # folders
     "evaluate nowhere": "is not the folder of a run",
     "evaluate {empty}": "is not the folder of a run: config.json is missing",
@@ -98,7 +98,7 @@ BAD = {
     "watch {empty}": "is not the folder of a run",
     "watch grasp --policy scriptd": "unknown policy 'scriptd': choose from scripted, blind, random",
     "watch grasp --policy {begun} --objects 2": "brings its own environment: leave out --objects",
-    "sweep nowhere.toml": "neither a specification file nor one of figure2a, figure2b",
+    "sweep nowhere.toml": "neither a specification file nor one of ",
     "report nowhere": "nowhere",
     # experiments
     "reproduce": "reproduce needs an experiment before its options",

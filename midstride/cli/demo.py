@@ -26,8 +26,8 @@ from midstride.settings import Range, Settings
 if TYPE_CHECKING:
     from midstride.scale.jobs import Job
 
-FROZEN, AS_IT_IS = "trained and run in a frozen world", "the same policy, run at 50 ms as it is"
-UNAWARE, AWARE = "trained at 50 ms, unaware of it", "trained at 50 ms, knows vector-to-go"
+FROZEN, AS_IT_IS = "frozen world", "the same policy, run at 50 ms"
+UNAWARE, AWARE = "learned at 50 ms, unaware", "learned at 50 ms, vector-to-go"
 TRAININGS: dict[str, dict[str, Any]] = {
     FROZEN: {"period": "50ms"},
     UNAWARE: {"latency": "50ms", "execution": "0"},
@@ -109,7 +109,7 @@ def _run_as_it_is(job: Job, episodes: int) -> list[float]:
 def table(returns: Mapping[str, Sequence[float]]) -> Table:
     """Returns of each, and what share of the frozen world's they are."""
     found = Table(title="Return of the policies (of 1000)")
-    for heading in ("policy", "return", "95 % interval", "of the frozen world's"):
+    for heading in ("policy", "return", "95 % interval", "of frozen"):
         found.add_column(heading, justify="left" if heading == "policy" else "right")
     means = {name: sum(values) / len(values) for name, values in returns.items()}
     for name in (FROZEN, AS_IT_IS, UNAWARE, AWARE):
@@ -124,10 +124,10 @@ def conclusion(means: Mapping[str, float]) -> str:
     if frozen <= 0:
         return "Nothing was learned in the frozen world: give more --steps."
     kept = means[AS_IT_IS] / frozen
-    verb = "hardly loses by it" if kept >= _HARDLY else "loses by it"
+    loses = "loses nothing" if kept >= 1 else "hardly loses" if kept >= _HARDLY else "loses"
     first = (
-        f"Run at 50 ms as it is, the policy of the frozen world {verb}: "
-        f"{_percent(means[AS_IT_IS], frozen)} of its return is left."
+        f"Run at 50 ms as it is, the policy of the frozen world {loses} by it: it has "
+        f"{_percent(means[AS_IT_IS], frozen)} of its return."
     )
     second = (
         f"Learning at 50 ms reaches {_percent(means[UNAWARE], frozen)} without knowing what is in "
@@ -137,9 +137,12 @@ def conclusion(means: Mapping[str, float]) -> str:
 
 
 def _gain(means: Mapping[str, float]) -> str:
-    gained = (means[AWARE] - means[UNAWARE]) / means[FROZEN]
+    """What latency broke, and whether knowledge repaired it."""
+    kept, unaware, aware = (means[name] / means[FROZEN] for name in (AS_IT_IS, UNAWARE, AWARE))
+    gained = aware - unaware
     if gained > _CLEARLY:
-        return "here it is learning that latency breaks, and knowledge that repairs it"
+        broken = "it is learning that latency breaks" if kept >= _HARDLY else "latency breaks both"
+        return f"here {broken}, and knowledge {'repairs it' if aware >= _HARDLY else 'helps'}"
     if gained < -_CLEARLY:
         return "here knowledge did not help"
     return "here knowledge made no clear difference"

@@ -6,7 +6,7 @@ midstride reproduce NAME --help.
 
 examples:
   midstride reproduce theory
-  midstride reproduce awareness --task pendulum --seeds 8
+  midstride reproduce awareness --set task=pendulum --seeds 8
 """
 
 from __future__ import annotations

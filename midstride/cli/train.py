@@ -192,9 +192,10 @@ def run(training: Training, options: Options, console: Console) -> None:
             results = _train_several(training, folders, resume, options.tensorboard, console)
     success = show.success_of(training.environment)
     console.print(_table(dict(zip(folders, results, strict=True)), success))
-    if "split_s" in results[0]:
-        parts = sorted(results[0]["split_s"].items(), key=lambda item: -item[1])
-        console.print("Time: " + ", ".join(f"{name} {s:.0f} s" for name, s in parts if s >= 0.5))
+    parts = sorted(results[0].get("split_s", {}).items(), key=lambda item: -item[1])
+    spent = [f"{name} {seconds:.0f} s" for name, seconds in parts if seconds >= 0.5]
+    if spent:
+        console.print(f"Time: {', '.join(spent)}")
     made = _pictures(folder, folders, success, options.video, console)
     console.print(
         f"Saved: [bold]{folder}[/bold] ({', '.join(made)}); policy = midstride.load('{folders[0]}')"
