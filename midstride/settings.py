@@ -2,8 +2,8 @@
 
 An environment, an agent and a run each have their own, in the module that uses them. Flags, TOML,
 JSON and Python go through the same checks and give the same sentences. A bound is written with the
-type, `Annotated[int, Range(1)]`, and so are words for what a value is; the text under a field is its
-help.
+type, `Annotated[int, Range(1)]`, and so are words for what a value is. The text under a field is
+its help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Environments that others wrote, as vector environments to learn in: gym:ID and dmc:DOMAIN/TASK."""
+"""Environments that others wrote, many at a time: gym:ID and dmc:DOMAIN/TASK."""
 
 from __future__ import annotations
 
