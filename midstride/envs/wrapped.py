@@ -68,7 +68,9 @@ class WrappedSettings(Environment):
         if kind == "dmc":
             from midstride.envs.dm_control import DMControlEnv
 
-            bare: gymnasium.Env[Any, Any] = DMControlEnv(*name.split("/"), render_mode)
+            bare: gymnasium.Env[Any, Any] = DMControlEnv(
+                *name.split("/", 1), render_mode=render_mode
+            )
         else:
             bare = _make_gymnasium(name, render_mode)
         return Concurrent(
