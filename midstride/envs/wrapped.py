@@ -68,9 +68,8 @@ class WrappedSettings(Environment):
         if kind == "dmc":
             from midstride.envs.dm_control import DMControlEnv
 
-            bare: gymnasium.Env[Any, Any] = DMControlEnv(
-                *name.split("/", 1), render_mode=render_mode
-            )
+            domain, task = name.split("/")
+            bare: gymnasium.Env[Any, Any] = DMControlEnv(domain, task, render_mode)
         else:
             bare = _make_gymnasium(name, render_mode)
         return Concurrent(

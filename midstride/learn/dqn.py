@@ -140,8 +140,8 @@ class DQN(Agent):
         self.rng, self._total_steps = rng, run.steps
         (columns,) = envs.single_observation_space.shape
         self.table = action_table(envs.single_action_space, settings.levels)
-        discrete = envs.single_action_space if self.table is None else None
-        self.actions = len(self.table) if discrete is None else int(discrete.n)
+        choices = np.arange(envs.single_action_space.n) if self.table is None else self.table
+        self.actions = len(choices)
         super().__init__(settings, run, self.make_network(settings, columns, run.seed))
         self.row = Row(columns, settings.target == "concurrent")
         self.replay = Replay(settings.replay_size, run.num_envs, self.row, self.lstm_size)

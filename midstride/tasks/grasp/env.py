@@ -372,10 +372,11 @@ class GraspVectorEnv(ManyEnvs):
             return self._state(everyone)
         image, depth = self.sight.photograph(everyone if ids is None else ids)
         if ids is not None:  # what was handed out before stays as it was
-            new, new_depth = image, depth
-            image, depth = (None if part is None else part.copy() for part in self._pictures)
+            (old, old_depth), new, new_depth = self._pictures, image, depth
+            image = old.copy()
             image[ids] = new
-            if depth is not None:
+            if old_depth is not None:
+                depth = old_depth.copy()
                 depth[ids] = new_depth
         self._pictures = image, depth
         return self._dict(image, depth, self._state(everyone))
