@@ -16,8 +16,8 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.bench-installed: $(VENV)/.installed
-	@echo "Installing the peers that benchmarks compare with (once)..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
+	@echo "Installing Ray, and the peers that benchmarks compare with (once)..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench,ray]"
 	@touch $@
 
 demo: $(VENV)/.installed ## Train three agents; see that latency hurts and knowledge heals

@@ -2,8 +2,8 @@
 
 An environment, an agent and a run each have their own, in the module that uses them. Flags, TOML,
 JSON and Python go through the same checks and give the same sentences. A bound is written with the
-type, `Annotated[int, Range(1)]`, and so are words for what a value is; the text under a field is its
-help.
+type, `Annotated[int, Range(1)]`, and so are words for what a value is. The text under a field is
+its help.
 """
 
 from __future__ import annotations
@@ -74,9 +74,13 @@ def check_name(name: str, known: Sequence[str], what: str) -> None:
         raise ValueError(f"unknown {what} {name}{hint}")
 
 
-@cache
 def types_of(kind: type[Settings]) -> dict[str, Any]:
     """The type of each field, in order."""
+    return _types_of(kind)  # type: ignore[arg-type]
+
+
+@cache
+def _types_of(kind: type[Settings]) -> dict[str, Any]:
     every = get_type_hints(kind, include_extras=True)
     return {field.name: every[field.name] for field in fields(kind)}
 
@@ -87,8 +91,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
     for option in _options(hint):
         fits, found = _as(option, value)
         if fits:
-            is_bounded = bounds is not None and isinstance(found, (int, float))
-            if is_bounded and not bounds.low <= found <= bounds.high:
+            bounded = isinstance(found, (int, float)) and bounds is not None
+            if bounded and bounds and not bounds.low <= found <= bounds.high:
                 raise ValueError(f"{name} must be {describe(hint)} {bounds}, got {value}")
             return found
     raise ValueError(f"{name} must be {describe(hint)}, got {value!r}")

@@ -441,9 +441,14 @@ def latency_text(latency: str | float | LatencyModel) -> str:
     raise ValueError(f"this latency cannot be written to a file: {latency!r}")
 
 
-def as_seconds(time: str | float | None) -> float | None:
-    """Seconds from text ('25ms') or a number of them; None stays None."""
+def seconds_of(time: str | float) -> float:
+    """Seconds from text ('25ms') or a number of them."""
     return parse_s(time) if isinstance(time, str) else time
+
+
+def as_seconds(time: str | float | None) -> float | None:
+    """The same; None stays None."""
+    return None if time is None else seconds_of(time)
 
 
 def time_text(time: str | float | None) -> str | None:

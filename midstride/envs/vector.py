@@ -102,9 +102,13 @@ class LearnableEnvs(Protocol):
     layout: Layout
     timing: Timing
     hints: Hints
-    camera_s: float  # spent on pictures so far
     single_observation_space: Any
     single_action_space: Any
+
+    @property
+    def camera_s(self) -> float:
+        """Spent on pictures so far."""
+        ...
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]: ...
     def step(self, actions: Any, /) -> tuple[Any, Any, Any, Any, Info]: ...
@@ -253,7 +257,6 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
     layout: Layout
     timing: Timing
     hints = Hints()
-    camera_s = 0.0
     _rngs: list[np.random.Generator] | None = None
 
     def _begin(self, ids: NDArray[np.integer]) -> None:
@@ -276,6 +279,11 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
     def _over(self) -> Mask:
         """Whose episode has ended and has not begun anew."""
         raise NotImplementedError
+
+    @property
+    def camera_s(self) -> float:
+        """Spent on pictures so far."""
+        return 0.0
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Environments that others wrote, as vector environments to learn in: gym:ID and dmc:DOMAIN/TASK."""
+"""Environments that others wrote, many at a time: gym:ID and dmc:DOMAIN/TASK."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class WrappedSettings(Environment):
         if kind == "dmc":
             from midstride.envs.dm_control import DMControlEnv
 
-            bare: gymnasium.Env[Any, Any] = DMControlEnv(*name.split("/"), render_mode)
+            domain, task = name.split("/")
+            bare: gymnasium.Env[Any, Any] = DMControlEnv(domain, task, render_mode)
         else:
             bare = _make_gymnasium(name, render_mode)
         return Concurrent(

@@ -52,7 +52,7 @@ class Training:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Training:
         """From what `to_dict` gave."""
-        parts = {}
+        parts: dict[str, Any] = {}
         for name in ("environment", "agent", "run"):
             parts[name] = values.get(name)
             if not isinstance(parts[name], dict):
@@ -103,7 +103,9 @@ class Training:
 
     def check(self) -> None:
         """An error in one sentence if it cannot be trained: for before anything starts."""
-        small = {"scenes": 1} if "scenes" in types_of(type(self.environment)) else {}
+        small: dict[str, Any] = (
+            {"scenes": 1} if "scenes" in types_of(type(self.environment)) else {}
+        )
         envs = replace(self.environment, **small).make(1)
         agent_called(self.agent.agent).check(self.agent, envs)
         envs.close()

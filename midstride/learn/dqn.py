@@ -140,8 +140,8 @@ class DQN(Agent):
         self.rng, self._total_steps = rng, run.steps
         (columns,) = envs.single_observation_space.shape
         self.table = action_table(envs.single_action_space, settings.levels)
-        is_discrete = self.table is None
-        self.actions = int(envs.single_action_space.n) if is_discrete else len(self.table)
+        choices = np.arange(envs.single_action_space.n) if self.table is None else self.table
+        self.actions = len(choices)
         super().__init__(settings, run, self.make_network(settings, columns, run.seed))
         self.row = Row(columns, settings.target == "concurrent")
         self.replay = Replay(settings.replay_size, run.num_envs, self.row, self.lstm_size)
@@ -273,7 +273,7 @@ class DQN(Agent):
         return measured
 
 
-def bellman_target(settings: QSettings, steps: Batch, bootstrap: Callable[[Any], Any]) -> Any:
+def bellman_target(settings: QSettings, steps: Any, bootstrap: Callable[[Any], Any]) -> Any:
     """The target that the settings ask for; `bootstrap(observation)` is the value there."""
     before, after = steps["reward_before_switch"], steps["reward_after_switch"]
     ended, gamma = steps["terminated"], settings.gamma_per_s

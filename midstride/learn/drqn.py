@@ -75,7 +75,7 @@ class DRQN(DQN):
 
     Settings: ClassVar[type[AgentSettings]] = DRQNSettings
     span = property(lambda self: self.settings.burn_in + self.settings.segment)
-    lstm_size = property(lambda self: self.settings.lstm_size)  # type: ignore[assignment]
+    lstm_size = property(lambda self: self.settings.lstm_size)
 
     def make_network(self, settings: Any, columns: int, seed: int) -> eqx.Module:
         return Recurrent(columns, settings, self.actions, jax.random.key(seed))

@@ -17,7 +17,8 @@ def observed_kinds(envs: LearnableEnvs) -> dict[str, Kind]:
     """Parts of an observation that are learned from, with their shapes and types."""
     space = envs.single_observation_space
     if isinstance(space, spaces.Dict) and {"image", "state"} <= space.keys():
-        return {name: (space[name].shape, space[name].dtype) for name in ("state", "image")}
+        parts: Any = space  # of a Dict, each with a shape and a type
+        return {name: (parts[name].shape, parts[name].dtype) for name in ("state", "image")}
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return {"state": (space.shape, np.float32)}
     raise ValueError(f"qtopt observes a flat Box, or a Dict of image and state, not {space}")

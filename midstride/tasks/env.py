@@ -59,6 +59,7 @@ from midstride.timing import (
     check_tick_s,
     latency_text,
     read_latency,
+    seconds_of,
     time_text,
     to_ticks,
 )
@@ -110,7 +111,7 @@ class TaskSettings(Environment):
         execution_s, period_s = as_seconds(self.execution), as_seconds(self.period)
         if execution_s is None and period_s is None:
             period_s = task_period_s
-        tick_s = check_tick_s(as_seconds(self.tick))
+        tick_s = check_tick_s(seconds_of(self.tick))
         return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
 
     def to_dict(self) -> dict[str, Any]:
@@ -248,7 +249,7 @@ class TaskVectorEnv(ManyEnvs):
         self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.observe_switch = observe_switch
-        self.task = make_task(task.task, as_seconds(task.tick))
+        self.task = make_task(task.task, seconds_of(task.tick))
         self.timing = timing = task.timing(self.task.period_s)
         self._limit_ticks = to_ticks(self.task.time_limit_s, timing.tick_s, "time limit")
         longest = -(-self._limit_ticks // timing.shortest_period_ticks)
@@ -290,11 +291,11 @@ class TaskVectorEnv(ManyEnvs):
             stack_observations=settings.stack_observations,
             stack_actions=settings.stack_actions,
         )
-        bounds = self.layout.bounds(
+        lowest, highest = self.layout.bounds(
             task.observation_low, task.observation_high, low, np.ones(len(names))
         )
         self.single_observation_space = spaces.Box(
-            *(bound.astype(np.float32) for bound in bounds), dtype=np.float32
+            lowest.astype(np.float32), highest.astype(np.float32), dtype=np.float32
         )
         self.single_action_space = (
             spaces.Box(-1, 1, (len(names),), np.float32)

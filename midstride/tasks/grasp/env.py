@@ -242,9 +242,10 @@ class GraspVectorEnv(ManyEnvs):
         base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
         self.layout = Layout(base, columns.NAMES, CONTROLLED, self.settings.knowledge)
         bound = np.full(len(base), 1 if self._is_image else np.inf)
-        low = 0 * bound if self._is_image else -bound
-        bounds = self.layout.bounds(low, bound, columns.LOW, columns.HIGH)
-        state = spaces.Box(*(b.astype(np.float32) for b in bounds), dtype=np.float32)
+        low, high = self.layout.bounds(
+            0 * bound if self._is_image else -bound, bound, columns.LOW, columns.HIGH
+        )
+        state = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         self.single_observation_space: spaces.Space[Any] = state
         if self._is_image:
             size = self.settings.image_size
@@ -262,7 +263,7 @@ class GraspVectorEnv(ManyEnvs):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @property
-    def camera_s(self) -> float:  # type: ignore[override]
+    def camera_s(self) -> float:
         return self.sight.camera_s
 
     @property
@@ -370,15 +371,16 @@ class GraspVectorEnv(ManyEnvs):
         everyone = np.arange(self.num_envs)
         if not self._is_image:
             return self._state(everyone)
-        seen = self.sight.photograph(everyone if ids is None else ids)
+        image, depth = self.sight.photograph(everyone if ids is None else ids)
         if ids is not None:  # what was handed out before stays as it was
-            before, seen_now = self._pictures, seen
-            seen = tuple(None if part is None else part.copy() for part in before)
-            for part, now in zip(seen, seen_now, strict=True):
-                if part is not None:
-                    part[ids] = now
-        self._pictures = seen
-        return self._dict(*seen, self._state(everyone))
+            (old, old_depth), new, new_depth = self._pictures, image, depth
+            image = old.copy()
+            image[ids] = new
+            if old_depth is not None:
+                depth = old_depth.copy()
+                depth[ids] = new_depth
+        self._pictures = image, depth
+        return self._dict(image, depth, self._state(everyone))
 
     def _observe(self, ids: NDArray[np.integer]) -> Any:
         """What environments `ids` observe now."""

@@ -1,0 +1,172 @@
+"""Every plant obeys the one clock: physics walked tick by tick by the words of the rule.
+
+The reference of `test_flight` says which decision each tick follows, from a plain list of
+decisions; plain physics is then stepped one tick at a time. Latencies go beyond the period, arrive
+out of order and get lost, wherever the plant's own face allows it or not.
+"""
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.envs.mujoco import MujocoEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from midstride import Concurrent, PerStep
+from midstride.flight import Flight, capture_interval
+from midstride.tasks.env import TaskPlant, make_task
+from midstride.tasks.grasp import actions as columns
+from midstride.tasks.grasp.objects import object_set
+from midstride.tasks.grasp.scenes import make_scenes
+from midstride.tasks.grasp.world import CONTROL_TICKS, World
+from tests.helpers import TASK_NAMES
+from tests.test_flight import reference
+
+decisions = st.lists(
+    st.tuples(st.integers(0, 14), st.integers(1, 6), st.booleans()), min_size=2, max_size=6
+)  # latency, period, lost
+
+
+def timetable(steps, serial):
+    """Captures (tick, latency or None, [(0, number of the decision)]), and when all is over."""
+    now, captures = 0, []
+    for k, (latency, period, lost) in enumerate(steps):
+        captures.append((now, None if lost else latency, [(0, k)]))
+        thinker = "serial" if serial else "pipelined"
+        now += int(capture_interval(np.array([latency]), period, thinker)[0])
+    return captures, now
+
+
+def fly(flight, plant, steps, serial, action_of):
+    """The same through the clock, all environments alike."""
+    for k, (latency, period, lost) in enumerate(steps):
+        n = flight.n
+        ticks = capture_interval(np.full(n, latency), period, "serial" if serial else "pipelined")
+        flight.capture(action_of(k), np.full(n, latency), lost=np.full(n, lost))
+        flight.period(plant, ticks)
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+@given(steps=decisions, serial=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=25)
+def test_tasks(name, steps, serial, seed):
+    rng = np.random.default_rng(seed)
+    task = make_task(name)
+    dims = len(task.controlled.names)
+    moves = rng.uniform(-1, 1, (len(steps), dims))
+    flight = Flight(2, (dims,), most_pending=20)
+    plant = TaskPlant(task, flight, threads=1)
+    plant.begin(np.arange(2), [np.random.default_rng(seed)] * 2)
+    data = mujoco.MjData(task.model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = plant.qpos[1], plant.qvel[1], plant.target[1]
+    fly(flight, plant, steps, serial, lambda k: np.tile(moves[k], (2, 1)))
+
+    captures, end = timetable(steps, serial)
+    tape, _ = reference(captures, end + 1)
+    following = None
+    for number in tape[:end]:
+        following = switched(task, data, following, number, moves)
+        mujoco.mj_step(task.model, data)
+    switched(task, data, following, tape[end], moves)
+    assert (plant.qpos[1] == data.qpos).all()
+    assert (plant.qvel[1] == data.qvel).all()
+    assert (plant.target[1] == data.ctrl).all()
+
+
+def switched(task, data, following, number, moves):
+    """A new decision: its target is relative to the place at this very tick."""
+    if number != following:
+        c = task.controlled
+        target = data.qpos[c.qpos] + moves[number] * c.scale
+        data.ctrl[:] = np.clip(target, c.low, c.high)
+    return number
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return make_scenes(object_set("train"), 4, 1, 1, seed=0, threads=1)
+
+
+def started(scenes):
+    world = World(2, object_set("train"), 1, threads=1)
+    scenes.start(world, np.arange(2), np.array([0, 1]))
+    return world
+
+
+@pytest.mark.parametrize("serial", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_grasping(scenes, seed, serial):
+    """The controller has a turn at every capture, at every switch, and every 20 ms after each."""
+    rng = np.random.default_rng(seed)
+    steps = [
+        (int(rng.integers(0, 40)), int(rng.integers(1, 30)), bool(rng.random() < 0.2))
+        for _ in range(5)
+    ]
+    moves = np.zeros((len(steps), columns.SIZE))
+    moves[:, :4] = rng.uniform(-1, 1, (len(steps), 4))
+    moves[:, columns.CLOSE] = rng.random(len(steps)) < 0.5
+    ours, twin = started(scenes), started(scenes)
+    ours.flight = Flight(2, (columns.SIZE,), most_pending=50)
+    for k, (latency, period, lost) in enumerate(steps):
+        n, thinker = np.full(2, 1), "serial" if serial else "pipelined"
+        ticks = capture_interval(latency * n, period, thinker)
+        if lost:  # a face has no lost decisions yet: tell the clock itself
+            own = ours.flight.capture
+            ours.flight.capture = lambda a, t, active=None, own=own: own(a, t, active, n > 0)
+        ours.decide(np.tile(moves[k], (2, 1)), latency * n, ticks)
+        if lost:
+            ours.flight.capture = own
+
+    captures, end = timetable(steps, serial)
+    tape, _ = reference(captures, end + 1)
+    capture_ticks = {at for at, _, _ in captures}
+    switch_ticks = {t for t in range(1, end + 1) if tape[t] != tape[t - 1]}
+    switch_ticks |= {0} if tape[0] is not None else set()
+    events = sorted(capture_ticks | switch_ticks | {end})
+    since = 0
+    for tick in range(end):
+        if tick in switch_ticks:
+            twin.switch(np.ones(2, bool), np.tile(moves[tape[tick]], (2, 1)))
+        if tick in capture_ticks or tick in switch_ticks:
+            since = tick
+        if (tick - since) % CONTROL_TICKS == 0:
+            ahead = min(e for e in events if e > tick) - tick
+            twin.control(np.ones(2, bool), np.full(2, min(CONTROL_TICKS, ahead)))
+        twin.physics(np.ones(2, bool), 1)
+    if end in switch_ticks:
+        twin.switch(np.ones(2, bool), np.tile(moves[tape[end]], (2, 1)))
+    assert ours.reference == pytest.approx(twin.reference, abs=1e-12)
+    assert ours.goal == pytest.approx(twin.goal, abs=1e-9)
+    assert ours.qpos == pytest.approx(twin.qpos, abs=1e-9)
+
+
+@pytest.mark.parametrize("env_id", ["InvertedPendulum-v5", "Reacher-v5", "HalfCheetah-v5"])
+@given(data=st.data(), seed=st.integers(0, 99))
+@settings(max_examples=15)
+def test_wrapped_environments(env_id, data, seed):
+    """Its own face allows latencies up to the period."""
+    bare = gymnasium.make(env_id).unwrapped
+    assert isinstance(bare, MujocoEnv)
+    tick_s, period = bare.model.opt.timestep, bare.frame_skip
+    latencies = data.draw(st.lists(st.integers(0, period), min_size=1, max_size=3, unique=True))
+    env = Concurrent(gymnasium.make(env_id), latency=PerStep(tuple(t * tick_s for t in latencies)))
+    env.reset(seed=seed)
+    physics = mujoco.MjData(bare.model)
+    inner = env.unwrapped
+    physics.qpos[:], physics.qvel[:] = inner.data.qpos, inner.data.qvel
+    env.action_space.seed(seed)
+    captures, moves = [], []
+    for k in range(5):
+        action = env.action_space.sample()
+        *_, terminated, _, info = env.step(action)
+        captures.append((k * period, round(info["latency_s"] / tick_s), [(0, k)]))
+        moves.append(action)
+        if terminated:
+            break
+    end = len(moves) * period
+    for number in reference(captures, end)[0]:
+        physics.ctrl[:] = 0 if number is None else moves[number]
+        mujoco.mj_step(bare.model, physics)
+    assert (inner.data.qpos == physics.qpos).all()
+    assert (inner.data.qvel == physics.qvel).all()
