@@ -181,7 +181,7 @@ class Syntax:
                 is_needed = field.default is MISSING and field.name in self.positional
                 if is_needed and field.name not in found:
                     raise ValueError(
-                        f"{self.words} needs {field.name.upper()}: {help_of(kind)[field.name]}"
+                        f"{self.words} needs {field.name.upper()}: {texts_of(kind)[field.name]}"
                     )
 
 
@@ -198,6 +198,11 @@ def leading_words(args: Sequence[str]) -> list[str]:
             break
         found.append(word)
     return found
+
+
+def texts_of(kind: Any) -> dict[str, str]:
+    """The text under each setting of a kind."""
+    return help_of(kind)
 
 
 def asks_for_help(args: Sequence[str]) -> bool:
@@ -272,7 +277,7 @@ def _defaults(kind: type[Settings], instance: Settings | None) -> dict[str, Any]
 
 def _help(kind: type[Settings], name: str, defaults: dict[str, Any]) -> str:
     """The text under a field, and its default unless the text says it."""
-    text = help_of(kind).get(name, "")
+    text = texts_of(kind).get(name, "")
     default = defaults.get(name)
     if "(default" not in text and default is not None and default is not False and default != ():
         if isinstance(default, bool):

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.cli import show
-from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed
-from midstride.settings import Range, Settings, help_of, types_of
+from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed, texts_of
+from midstride.settings import Range, Settings, types_of
 
 if TYPE_CHECKING:
     from midstride.learn.agents import Training
@@ -155,7 +155,7 @@ def overview() -> str:
     from midstride.tasks.registry import NAMES, settings_of
 
     agents = {
-        name: help_of(kind.Settings)["agent"].removeprefix(f"{name}: ")
+        name: texts_of(kind.Settings)["agent"].removeprefix(f"{name}: ")
         for name, kind in AGENTS.items()
     }
     tasks = {name: f"recommended agent: {settings_of(name).recommended_agent}" for name in NAMES}
