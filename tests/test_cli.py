@@ -305,6 +305,16 @@ def test_an_interrupt_says_what_is_saved_and_how_to_go_on(tmp_path, capsys, monk
     assert "go on with: midstride train --resume elsewhere/mine\n" in err
 
 
+def test_an_interrupt_before_there_is_anything_says_so(tmp_path, capsys, monkeypatch):
+    def train(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("midstride.learn.train.train", train)
+    code, _, err = run(capsys, "train", "cartpole", "--runs", str(tmp_path))
+    assert code == 130
+    assert err == "midstride: interrupted before there was anything to save\n"
+
+
 def test_a_film_that_cannot_be_made_loses_nothing(trained, capsys, monkeypatch):
     monkeypatch.setattr("midstride.report.film.film_run", lambda *args: False)
     code, out, _ = run(capsys, "train", "--resume", str(trained))
@@ -322,6 +332,17 @@ def test_a_run_can_be_watched(trained, tmp_path, capsys):
     code, _, err = run(capsys, "watch", str(trained), "--episodes", "1", "--output", str(tmp_path))
     assert code == 0, err
     assert (tmp_path / "mine.mp4").stat().st_size > 5000
+
+
+def test_a_script_can_be_watched(tmp_path, capsys):
+    code, out, err = run(
+        capsys, "watch", "grasp", "--episodes", "1", "--objects", "1", "--mode", "blocking",
+        "--output", str(tmp_path),
+    )  # fmt: skip
+    assert code == 0, err
+    assert re.search(r"│ 0 +│ yes +│", out)
+    assert (tmp_path / "grasp-scripted-blocking.mp4").stat().st_size > 5000
+    assert (tmp_path / "grasp-scripted-blocking.png").read_bytes().startswith(b"\x89PNG")
 
 
 MEANS = {demo.FROZEN: 700.0, demo.AS_IT_IS: 690.0, demo.UNAWARE: 200.0, demo.AWARE: 680.0}

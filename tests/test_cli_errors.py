@@ -98,6 +98,10 @@ BAD = {
     "watch {empty}": "is not the folder of a run",
     "watch grasp --policy scriptd": "unknown policy 'scriptd': choose from scripted, blind, random",
     "watch grasp --policy {begun} --objects 2": "brings its own environment: leave out --objects",
+    "watch grasp --objects 9": "a bin holds 1 to 5 objects, got 9",
+    "watch grasp --latency 1s": "longer than the period",
+    "watch grasp --noise 2": "noise must be a number from 0 to 1, got 2",
+    "watch grasp --episodes 0": "episodes must be a whole number of at least 1, got 0",
     "sweep nowhere.toml": "neither a specification file nor one of ",
     "report nowhere": "nowhere",
     # experiments

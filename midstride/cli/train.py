@@ -185,11 +185,13 @@ def run(training: Training, options: Options, console: Console) -> None:
     folders = [folder]
     if options.seeds > 1:
         folders = [folder / f"seed{training.run.seed + k}" for k in range(options.seeds)]
-    with show.going_on(_how_to_go_on(folder, options)):
+    try:
         if options.seeds == 1:
             results = [_train_one(training, folder, resume, options.tensorboard, console)]
         else:
             results = _train_several(training, folders, resume, options.tensorboard, console)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(_how_to_go_on(str(stop), folder, folders, options)) from None
     success = show.success_of(training.environment)
     console.print(_table(dict(zip(folders, results, strict=True)), success))
     parts = sorted(results[0].get("split_s", {}).items(), key=lambda item: -item[1])
@@ -202,10 +204,14 @@ def run(training: Training, options: Options, console: Console) -> None:
     )
 
 
-def _how_to_go_on(folder: Path, options: Options) -> str:
+def _how_to_go_on(said: str, folder: Path, folders: Sequence[Path], options: Options) -> str:
+    """What is told at an interrupt; a single training has said what it saved."""
+    if not said and not any((each / "config.json").exists() for each in folders):
+        return "interrupted before there was anything to save"
     where = folder.name if folder.parent == _RUNS else str(folder)
     seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""
-    return f"go on with: midstride train --resume {where}{seeds}"
+    said = said or f"interrupted: what was under way is saved in {folder}"
+    return f"{said}; go on with: midstride train --resume {where}{seeds}"
 
 
 def _train_one(
