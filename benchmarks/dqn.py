@@ -14,8 +14,9 @@ from benchmarks.figures import Figure, seconds
 from midstride.disk.runs import Run
 from midstride.learn.agent import configure_jax
 from midstride.learn.agents import Training
-from midstride.learn.train import Trainer, steps_until_done
-from midstride.tasks.env import make_task
+from midstride.learn.train import steps_until_done
+from midstride.learn.trainer import Trainer
+from midstride.tasks.settings import make_task
 
 NUM_ENVS, UPDATE_EVERY = 16, 4
 ENV: dict[str, Any] = {"latency": 0.05, "execution": 0.0, "knowledge": ("vector_to_go",)}

@@ -11,14 +11,13 @@ last element stays in force.
 
 Two kinds of thinker differ only in when the next observation is taken (`capture_interval`). A
 `Plant` is what moves: it knows nothing of latency, only how to go on and how to switch. All arrays
-have the environments as their first axis; times are physics ticks. `FlightOfOne` is the same rule
-for a single environment, without arrays; one oracle tests both.
+have the environments as their first axis; times are physics ticks. `flight_of_one.py` is the same
+rule for a single environment, where arrays would cost more than the physics; one oracle tests both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,114 +182,6 @@ class Flight:
             return arrival
         following = np.where(self._force_starts > self.now[:, None], self._force_starts, NEVER)
         return np.minimum(arrival, following.min(axis=1))
-
-
-class PlantOfOne(Protocol):
-    """A plant that is a single environment."""
-
-    def advance(self, ticks: int) -> int:
-        """Go on by `ticks`, or by less; how far it went."""
-        ...
-
-    def switch(self, action: Any) -> None:
-        """Let `action` pre-empt what the actuators follow; no time passes."""
-        ...
-
-
-class _Decision(NamedTuple):
-    number: int
-    arrival: int
-    starts: tuple[int, ...]  # when each action is meant to start
-    actions: Sequence[Any]
-
-
-class FlightOfOne:
-    """The decisions in flight of one environment: `Flight` in plain numbers.
-
-    A step of a small environment takes 40 microseconds, and arrays of length 1 would add 80.
-    """
-
-    def __init__(self, most_pending: int = 1) -> None:
-        """most_pending: decisions that can be under way at once"""
-        self._most_pending = most_pending
-        self.reset()
-
-    def reset(self) -> None:
-        """Nothing is in flight: the actuators hold."""
-        self.now = 0  # since the start of the episode
-        self.captures = 0  # decisions made in the episode
-        self.in_force = -1  # number of the decision that the actuators follow; -1: none
-        self.action: Any = None  # that they follow
-        self.stale = 0  # decisions of the episode that never came into force
-        self._force = _Decision(-1, NEVER, (), ())
-        self._pending: list[_Decision] = []  # oldest first
-
-    @property
-    def newest_in_force(self) -> bool:
-        """Whether the decision made at the last capture is the one in force."""
-        return self.in_force == self.captures - 1
-
-    def pending(self) -> list[Any]:
-        """First actions of the decisions that may still come into force, oldest first."""
-        return [decision.actions[0] for decision in self._pending]
-
-    def capture(self, action: Any, latency: int, lost: bool = False) -> None:
-        """An observation is taken now; the decision on it enters the flight."""
-        self.capture_chunk((action,), (0,), latency, lost)
-
-    def capture_chunk(
-        self, actions: Sequence[Any], starts: Sequence[int], latency: int, lost: bool = False
-    ) -> None:
-        """As `capture`, with a chunk; starts: in ticks after the capture, the first of them 0."""
-        if len(self._pending) == self._most_pending:
-            del self._pending[0]
-            self.stale += 1
-        arrival = NEVER if lost else self.now + latency
-        meant = tuple([self.now + start for start in starts])
-        self._pending.append(_Decision(self.captures, arrival, meant, actions))
-        self.captures += 1
-
-    def amend(self, action: Any) -> None:
-        """The decision of the last capture is `action` from now on; it arrives when it would have.
-
-        Where it is in force already, the plant switches at the beginning of the next period.
-        """
-        number, arrival = self.captures - 1, self.now
-        if self._pending and self._pending[-1].number == number:
-            arrival = self._pending.pop().arrival
-        self._pending.append(_Decision(number, arrival, (self.now,), (action,)))
-
-    def period(self, plant: PlantOfOne, ticks: int) -> None:
-        """Go on by `ticks`; to the next capture, or a part of the way to it."""
-        end = self.now + ticks
-        while True:
-            if self._arrive():
-                plant.switch(self.action)
-            if self.now >= end:
-                return
-            self.now += plant.advance(min(self._next_event(), end) - self.now)
-
-    def _arrive(self) -> bool:
-        """Let what has arrived come into force, and a chunk go on; whether the action is new."""
-        arrived = [decision for decision in self._pending if decision.arrival <= self.now]
-        if arrived:
-            self._force = arrived[-1]  # the newest
-            self.in_force = self._force.number
-            # Older ones would be stale whenever they came.
-            later = [decision for decision in self._pending if decision.number > self.in_force]
-            self.stale += len(self._pending) - len(later) - 1
-            self._pending = later
-        elif self.now not in self._force.starts[1:]:
-            return False
-        due = sum([start <= self.now for start in self._force.starts]) - 1
-        self.action = self._force.actions[due]
-        return True
-
-    def _next_event(self) -> int:
-        """When the next decision arrives, or the next element of a chunk is due."""
-        events = [decision.arrival for decision in self._pending]
-        events += [start for start in self._force.starts if start > self.now]
-        return min(events, default=NEVER)
 
 
 def capture_interval(

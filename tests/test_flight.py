@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstride.flight import NEVER, Flight, FlightOfOne, capture_interval
+from midstride.flight import NEVER, Flight, capture_interval
+from midstride.flight_of_one import FlightOfOne
 
 
 class Tape:

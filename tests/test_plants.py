@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from midstride import Concurrent, PerStep
 from midstride.flight import Flight, capture_interval
-from midstride.tasks.env import TaskPlant, make_task
+from midstride.tasks.env import TaskPlant
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp.objects import object_set
 from midstride.tasks.grasp.scenes import make_scenes
 from midstride.tasks.grasp.world import CONTROL_TICKS, World
+from midstride.tasks.settings import make_task
 from tests.helpers import TASK_NAMES
 from tests.test_flight import reference
 
@@ -113,7 +114,8 @@ def test_grasping(scenes, seed, serial):
         ticks = capture_interval(latency * n, period, thinker)
         if lost:  # a face has no lost decisions yet: tell the clock itself
             own = ours.flight.capture
-            ours.flight.capture = lambda a, t, active=None, own=own: own(a, t, active, n > 0)
+            every = np.ones(2, bool)
+            ours.flight.capture = lambda a, t, active=None, own=own, e=every: own(a, t, active, e)
         ours.decide(np.tile(moves[k], (2, 1)), latency * n, ticks)
         if lost:
             ours.flight.capture = own

@@ -22,7 +22,8 @@ from midstride.learn.frames import FrameReplay
 from midstride.learn.images import shifted, tinted
 from midstride.learn.qtopt import QTOpt, QTOptSettings
 from midstride.learn.search import explored
-from midstride.learn.train import Trainer, train
+from midstride.learn.train import train
+from midstride.learn.trainer import Trainer
 from midstride.tasks.grasp.actions import COMMANDS
 from midstride.tasks.registry import environment_from
 from tests.helpers import FakeEnvs, step_of

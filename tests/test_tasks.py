@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from midstride.sim.task import suite_spec
 from midstride.tasks import pointmass
-from midstride.tasks.env import make_task
 from midstride.tasks.env import TaskVectorEnv
+from midstride.tasks.settings import make_task
 from tests.helpers import TASK_NAMES
 
 suite = pytest.importorskip("dm_control.suite")

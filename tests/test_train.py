@@ -20,7 +20,8 @@ from midstride.envs.vector import interact
 from midstride.learn.agents import Training
 from midstride.learn.dqn import DQN
 from midstride.learn.signals import held_interrupts
-from midstride.learn.train import Trainer, train
+from midstride.learn.train import train
+from midstride.learn.trainer import Trainer
 from midstride.measure.evaluate import evaluate, evaluate_in
 from midstride.measure.statistics import interval, share_interval
 from midstride.policies import QPolicy

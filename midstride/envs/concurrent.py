@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.envs.physics import MovesByTicks, Physics, action_scale, actuator_names
-from midstride.flight import FlightOfOne
+from midstride.flight_of_one import FlightOfOne
 from midstride.knowledge import (
     Layout,
     Past,

@@ -143,6 +143,9 @@ class Agent(ABC):
     def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:  # noqa: B027
         """Have what is learned from beside its own steps; `folder` keeps what took long to make."""
 
+    def tidy(self, folder: Path) -> None:  # noqa: B027
+        """Remove what `gather` kept: the training has ended."""
+
     def prepare(self) -> None:  # noqa: B027
         """Learn what comes before the first step of its own."""
 

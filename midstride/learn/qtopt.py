@@ -205,6 +205,9 @@ class QTOpt(Agent):
         self.demonstrations = demonstrations(envs, replay, self._run.seed, path)
         envs.close()
 
+    def tidy(self, folder: Path) -> None:
+        (folder / DEMONSTRATIONS).unlink(missing_ok=True)
+
     def prepare(self) -> None:
         """The auxiliary head, and updates on demonstrations, before the first action of its own."""
         s = self.settings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from midstride.envs.vector import (
     Array,
-    Environment,
     Hints,
     Image,
     ManyEnvs,
@@ -36,106 +35,22 @@ from midstride.envs.vector import (
 )
 from midstride.flight import Flight, Ticks
 from midstride.knowledge import (
-    MAX_STACK,
     Layout,
     Past,
-    check_features,
     one_hot,
     selection_time,
     vector_to_go,
 )
-from midstride.settings import Range
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task
-from midstride.tasks.cartpole import make as make_cartpole
-from midstride.tasks.pendulum import make as make_pendulum
-from midstride.tasks.pointmass import make as make_pointmass
+from midstride.tasks.settings import TaskSettings, make_task
 from midstride.timing import (
-    Latency,
     Schedule,
-    Time,
-    Timing,
-    as_seconds,
-    check_tick_s,
-    latency_text,
-    read_latency,
     seconds_of,
-    time_text,
     to_ticks,
 )
 
-TASKS = {"pointmass": make_pointmass, "cartpole": make_cartpole, "pendulum": make_pendulum}
-DISCRETE_ACTIONS = (3, 8)
 _MARKER_RGB = (235, 70, 60)
-
-
-@dataclass(frozen=True)
-class TaskSettings(Environment):
-    """Of point mass, Cartpole and pendulum."""
-
-    task: str = "cartpole"
-    """pointmass, cartpole or pendulum"""
-    latency: Latency = "0"
-    """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
-    (drawn at each reset), step:0,5ms,25ms (at each step), trace:latencies.csv (measured)"""
-    execution: Time | None = None
-    """how long a new action has run at the next observation (25ms); or give the period"""
-    period: Time | None = None
-    """from one observation to the next (default: 50ms)"""
-    knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go"""
-    actions: int | Literal["continuous"] = 5
-    """how many discrete displacements there are, 3 to 8, or continuous"""
-    stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
-    """how many previous observations are observed too, 0 to 4"""
-    stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
-    """how many previous actions are observed too, 0 to 4"""
-    tick: Time = "5ms"
-    """timestep of the physics; all other times are whole numbers of it"""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "knowledge", check_features(self.knowledge))
-        super().__post_init__()
-        if self.task not in TASKS:
-            raise ValueError(f"unknown task {self.task!r}: choose from {', '.join(TASKS)}")
-        low, high = DISCRETE_ACTIONS
-        if self.actions != "continuous" and not low <= self.actions <= high:
-            raise ValueError(
-                f"actions must be from {low} to {high}, or 'continuous', got {self.actions}"
-            )
-        self.timing()  # all times fit, or an error says which do
-
-    def timing(self, task_period_s: float = 0.05) -> Timing:
-        """With neither execution nor period, the task's own period."""
-        execution_s, period_s = as_seconds(self.execution), as_seconds(self.period)
-        if execution_s is None and period_s is None:
-            period_s = task_period_s
-        tick_s = check_tick_s(seconds_of(self.tick))
-        return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
-
-    def to_dict(self) -> dict[str, Any]:
-        times = {name: time_text(getattr(self, name)) for name in ("execution", "period", "tick")}
-        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
-
-    def make(
-        self,
-        num_envs: int,
-        threads: int | None = 1,
-        render_mode: str | None = None,
-        observe_switch: bool = False,
-    ) -> TaskVectorEnv:
-        return TaskVectorEnv(
-            self, num_envs, threads, render_mode=render_mode, observe_switch=observe_switch
-        )
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        return self.knowledge
-
-    @property
-    def label(self) -> str:
-        return f"{self.task}-latency_{latency_text(self.latency)}"
 
 
 @dataclass(frozen=True)
@@ -401,10 +316,3 @@ class TaskEnv(OneEnv):
             task = TaskSettings.from_dict({"task": task, **settings})
         EzPickle.__init__(self, task, render_mode, observe_switch)
         self._unpack(TaskVectorEnv(task, 1, 1, AutoresetMode.DISABLED, render_mode, observe_switch))
-
-
-def make_task(name: str, tick_s: float = 0.005) -> Task:
-    """The task called `name`, stepped by physics ticks of `tick_s` seconds."""
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
-    return TASKS[name](check_tick_s(tick_s))

@@ -7,8 +7,8 @@ from typing import Any
 
 from midstride.envs.vector import Environment
 from midstride.envs.wrapped import WrappedSettings
-from midstride.tasks.env import TASKS, TaskSettings
 from midstride.tasks.grasp.env import GraspSettings
+from midstride.tasks.settings import TASKS, TaskSettings
 
 NAMES = (*TASKS, "grasp")
 

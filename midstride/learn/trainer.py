@@ -1,0 +1,182 @@
+"""A training under way: how it is made, saved, restored, watched and finished."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from midstride.disk.runs import RESULT, Run
+from midstride.envs.vector import LearnableEnvs
+from midstride.learn.agent import Agent, configure_jax
+from midstride.learn.agents import Training, agent_called
+from midstride.learn.stopwatch import Stopwatch
+from midstride.measure.evaluate import EVALUATION_SCENES, EVALUATION_SEED, evaluate_in
+from midstride.measure.statistics import interval
+from midstride.policies import save_policy
+
+FINAL_EPISODES = 4  # times as many in the last evaluation
+FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
+
+
+@dataclass
+class Trainer:
+    """A training under way: what a checkpoint must hold."""
+
+    training: Training
+    envs: LearnableEnvs
+    agent: Agent
+    rng: np.random.Generator
+    clock: Stopwatch
+    started: float
+    steps: int = 0
+    returns: list[float] = field(default_factory=list)  # of finished episodes
+    seconds: float = 0.0  # spent before, in a run that was resumed
+    losses: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def create(cls, training: Training, folder: Path | None = None) -> Trainer:
+        """folder: where the agent may keep what takes long to make."""
+        started = time.perf_counter()
+        configure_jax()
+        kind, run = agent_called(training.agent.agent), training.run
+        observes_switch = training.agent.target == "concurrent"
+
+        def make_envs() -> LearnableEnvs:
+            return training.environment.make(run.num_envs, observe_switch=observes_switch)
+
+        envs = make_envs()
+        kind.check(training.agent, envs)
+        rng, clock = np.random.default_rng(run.seed), Stopwatch()
+        agent: Agent = kind(training.agent, run, envs, rng)  # type: ignore[arg-type, call-arg]
+        with clock.of("demonstrations"):
+            agent.gather(make_envs, folder)
+        return cls(training, envs, agent, rng, clock, started)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Of the latest episodes, one per environment."""
+        recent = self.returns[-self.training.run.num_envs :]
+        return float(np.mean(recent)) if recent else None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Of the training so far, with what came before a resume."""
+        return self.seconds + time.perf_counter() - self.started
+
+    def save(self, run: Run) -> None:
+        with self.clock.of("checkpoints"):
+            about = {
+                "random": self.rng.bit_generator.state,
+                "returns": self.returns[-self.training.run.num_envs :],
+                "seconds": self.elapsed_s,
+                "clock": [self.clock.seconds, self.clock.rounds],
+            }
+            run.save_checkpoint(self.steps, self.agent.arrays(), about)
+
+    def restore(self, run: Run) -> bool:
+        """Go on from the newest checkpoint; whether there was one."""
+        found = run.load_checkpoint()
+        if found is None:
+            run.metrics = []  # of a start that left nothing
+            return False
+        arrays, about = found
+        self.agent.restore(arrays)
+        self.rng.bit_generator.state = about["random"]
+        self.steps, self.returns = about["steps"], list(about["returns"])
+        self.seconds = about["seconds"]
+        self.clock.add(*about["clock"])
+        return True
+
+    def log(self, run: Run, rate: float) -> None:
+        """Evaluate the greedy policy as it is now, and write a line of metrics."""
+        policy, settings = self.agent.averaged_policy(), self.training.run
+        with self.clock.of("evaluation"):
+            episodes = evaluate_in(policy, self.training.environment, settings.evaluation_episodes)
+        means = {
+            name: float(np.mean([e.measures[name] for e in episodes]))
+            for name in episodes[0].measures
+        }
+        losses = {name: float(np.mean(values)) for name, values in sorted(self.losses.items())}
+        run.log(
+            steps=self.steps,
+            evaluation=float(np.mean([episode.total for episode in episodes])),
+            **means,
+            training=self.mean_return,
+            epsilon=round(self.agent.epsilon(self.steps), 4),
+            **{"loss": None, **losses},
+            steps_per_second=round(rate, 1),
+        )
+        self.losses.clear()
+
+
+def opened(training: Training, folder: Path, resume: bool) -> Run:
+    """The run of a folder, new or gone on with; an error if it is another."""
+    new = Run(folder, training.to_dict(), training.hash)
+    if not resume or not (folder / "config.json").exists():
+        Run.check_new(folder)
+        return new
+    run = Run.open(folder)
+    if run.hash == new.hash:
+        return run
+    before, now = (
+        {name: value for part in one.parts.values() for name, value in part.to_dict().items()}
+        for one in (Training.from_dict(run.settings), training)
+    )
+    different = [name for name in now if before.get(name) != now[name]]
+    if different == ["steps"] and now["steps"] > before["steps"]:
+        new.metrics = run.metrics
+        run.rename_checkpoints(new.hash)
+        (folder / RESULT).unlink(missing_ok=True)
+        new.start()
+        return new
+    said = ", ".join(f"{name} {before.get(name)!r} and not {now[name]!r}" for name in different)
+    raise ValueError(
+        f"{folder} holds a run of other settings ({said or 'made by another version'}): only steps "
+        "can be more; give another --name"
+    )
+
+
+def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
+    """Evaluate, save the policy, write the result."""
+    training, policy = trainer.training, trainer.agent.averaged_policy()
+    # Runs of several seeds are pooled: their episodes must not be the same ones, nor in scenes
+    # that anything was chosen by.
+    judged = training.environment.for_evaluation(EVALUATION_SCENES) != training.environment
+    offset = 100_000 * training.run.seed if judged else 0
+    with trainer.clock.of("evaluation"):
+        episodes = evaluate_in(
+            policy,
+            training.environment,
+            FINAL_EPISODES * training.run.evaluation_episodes,
+            EVALUATION_SEED + offset,
+            FINAL_SCENES + training.run.seed,
+        )
+    totals = [episode.total for episode in episodes]
+    seconds = round(trainer.elapsed_s, 1)
+    result = {
+        "steps": trainer.steps,
+        "mean_return": float(np.mean(totals)),
+        "interval": list(interval(totals)),
+        "returns": totals,
+        "seconds": seconds,
+        "split_s": trainer.clock.split(seconds - sum(trainer.clock.seconds.values())),
+    }
+    if episodes[0].measures:
+        names = episodes[0].measures
+        result["measures"] = {name: [e.measures[name] for e in episodes] for name in names}
+    layout = trainer.envs.layout
+    policy.description |= {
+        "environment": training.environment.to_dict(),
+        "agent": training.agent.agent,
+        "columns": list(layout.columns),
+        "units": {"selection_time_s": trainer.envs.timing.latency_high_s, **layout.units},
+    }
+    save_policy(policy, run.folder)  # type: ignore[arg-type]
+    run.finish(result, keep_checkpoint)
+    trainer.agent.tidy(run.folder)
+    return result
