@@ -5,7 +5,8 @@ import time
 import numpy as np
 from gymnasium import spaces
 
-from midstride.envs.vector import Hints, Step
+from midstride.envs.learnable import Hints
+from midstride.envs.vector import Step
 from midstride.knowledge import Layout
 from midstride.tasks.env import TaskVectorEnv
 from midstride.timing import Fixed, Timing

@@ -20,7 +20,7 @@ from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
 
 if TYPE_CHECKING:
-    from midstride.envs.vector import Environment, LearnableEnvs
+    from midstride.envs.learnable import Environment, LearnableEnvs
 
 USAGE = "describe TASK [options of its environment]"
 

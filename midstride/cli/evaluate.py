@@ -25,7 +25,7 @@ from midstride.cli.arguments import Group, Syntax, read
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
-    from midstride.envs.vector import Environment
+    from midstride.envs.learnable import Environment
 
 
 @dataclass(frozen=True)

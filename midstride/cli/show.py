@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from midstride.settings import types_of
 
 if TYPE_CHECKING:
-    from midstride.envs.vector import Environment, LearnableEnvs
+    from midstride.envs.learnable import Environment, LearnableEnvs
 
 
 def number(value: float) -> str:

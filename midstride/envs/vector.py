@@ -10,111 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.utils import EzPickle, seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from midstride.envs.learnable import Act, Array, Hints, Info, LearnableEnvs, Mask
 from midstride.knowledge import Layout
-from midstride.settings import Settings
 from midstride.timing import Timing
-
-Info = dict[str, Any]
-Image = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
-Array = NDArray[np.floating]
-# Observations -> actions, and what is worth keeping of how they were chosen.
-Act = Callable[[Any], tuple[NDArray[Any], dict[str, NDArray[Any]]]]
-
-
-# --- What an environment is made from, and what it tells a learner -------------------------------
-
-
-@dataclass(frozen=True)
-class Environment(Settings):
-    """Settings of environments: everything that is needed to make them again."""
-
-    kind: ClassVar[str] = "setting of the environment"
-    recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
-    task: str
-
-    def make(
-        self,
-        num_envs: int,
-        threads: int | None = 1,
-        render_mode: str | None = None,
-        observe_switch: bool = False,
-    ) -> LearnableEnvs:
-        """Vector environments with same-step autoreset.
-
-        observe_switch: whether `info` holds what would be observed at the switch
-        """
-        raise NotImplementedError
-
-    def for_evaluation(self, seed: int) -> Self:
-        """The environment that a policy is judged in, where that differs from training's."""
-        return self
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        """The knowledge about what is in flight that observations have."""
-        return ()
-
-    @property
-    def label(self) -> str:
-        """A short name for what sets this environment apart."""
-        return self.task
-
-
-@dataclass(frozen=True)
-class Commands:
-    """Columns of an action, after its continuous ones, that take one of a few joint settings."""
-
-    settings: NDArray[np.floating]  # (settings, columns)
-    tried: NDArray[np.floating]  # how often exploration tries each
-    ends: int | None = None  # column of the whole action that, when on, silences all others
-
-
-@dataclass(frozen=True)
-class Hints:
-    """What environments can tell a learner beside their spaces; all of it optional."""
-
-    reward_scale: float = 1.0  # makes the largest reward of a period 1
-    # Discount per second -> the lowest and the highest value that a state can have.
-    value_bounds: Callable[[float], tuple[float, float]] | None = None
-    commands: Commands | None = None
-    # What an image ought to tell, (n, numbers), known in simulation; how much each number counts.
-    auxiliary: Callable[[], NDArray[np.float32]] | None = None
-    auxiliary_weights: NDArray[np.float32] | None = None
-    # A policy to learn from at first: generator -> Act.
-    demonstrator: Callable[[np.random.Generator], Act] | None = None
-    measure: str | None = None  # name of the share of episodes that succeed, if that is measured
-    longest_episode: int | None = None  # in steps
-
-
-class LearnableEnvs(Protocol):
-    """Vector environments, and what training needs to know of them."""
-
-    num_envs: int
-    layout: Layout
-    timing: Timing
-    hints: Hints
-    single_observation_space: Any
-    single_action_space: Any
-
-    @property
-    def camera_s(self) -> float:
-        """Spent on pictures so far."""
-        ...
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]: ...
-    def step(self, actions: Any, /) -> tuple[Any, Any, Any, Any, Info]: ...
-    def render(self) -> Any: ...
-    def close(self) -> None: ...
-
 
 # --- The record of a step, and the loop ----------------------------------------------------------
 
@@ -361,53 +266,6 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
         observation = self._capture(ids)
         info.update(self._knowledge())  # final_info keeps that of the last observation
         return observation
-
-
-class OneEnv(gymnasium.Env[Any, Any], EzPickle):
-    """One environment: a vector environment of one, unpacked."""
-
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-
-    def _unpack(self, vector: ManyEnvs) -> None:
-        self.vector = vector
-        self.render_mode = vector.render_mode
-        self.metadata = vector.metadata
-        self.columns = vector.columns  # the name of every column of the observation
-        self.observation_space = vector.single_observation_space
-        self.action_space = vector.single_action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, Info]:
-        super().reset(seed=seed)
-        self.vector.use_generators([self.np_random])
-        observation, info = self.vector.reset()
-        return _first(observation), _of_first(info)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        observation, reward, terminated, truncated, info = self.vector.step(
-            np.asarray(action)[None]
-        )
-        ended = bool(terminated[0]), bool(truncated[0])
-        return _first(observation), float(reward[0]), *ended, _of_first(info)
-
-    def render(self) -> Image | None:
-        images: Any = self.vector.render()
-        return None if images is None else images[0]
-
-
-def _first(batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return {name: part[0] for name, part in batch.items()}
-    return batch[0]
-
-
-def _of_first(info: Info) -> Info:
-    return {
-        name: _first(value)
-        for name, value in info.items()
-        if not name.startswith("_") and info[f"_{name}"][0]
-    }
 
 
 def _rows(observation: Any) -> Any:

@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from midstride.envs.concurrent import Concurrent
-from midstride.envs.vector import Environment, Hints
+from midstride.envs.learnable import Environment, Hints
 from midstride.knowledge import MAX_STACK, Layout, check_features
 from midstride.settings import Range
 from midstride.timing import (

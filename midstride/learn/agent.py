@@ -24,7 +24,8 @@ from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midstride.envs.vector import LearnableEnvs, Step
+from midstride.envs.learnable import LearnableEnvs
+from midstride.envs.vector import Step
 from midstride.policies import Policy
 from midstride.settings import Range, Settings
 

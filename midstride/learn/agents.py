@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from midstride.envs.vector import Environment
+from midstride.envs.learnable import Environment
 from midstride.learn.agent import Agent, AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN

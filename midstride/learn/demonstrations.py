@@ -16,7 +16,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import write_whole
-from midstride.envs.vector import Act, LearnableEnvs, interact
+from midstride.envs.learnable import Act, LearnableEnvs
+from midstride.envs.vector import interact
 from midstride.learn.frames import FrameReplay
 
 

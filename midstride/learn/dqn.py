@@ -20,7 +20,8 @@ from gymnasium import spaces
 from jax import Array
 from numpy.typing import NDArray
 
-from midstride.envs.vector import LearnableEnvs, Step
+from midstride.envs.learnable import LearnableEnvs
+from midstride.envs.vector import Step
 from midstride.learn.agent import (
     Agent,
     AgentSettings,

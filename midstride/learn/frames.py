@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Mask, Step
+from midstride.envs.learnable import Mask
+from midstride.envs.vector import Step
 
 Batch = dict[str, NDArray[Any]]
 Kind = tuple[tuple[int, ...], Any]  # shape and type of one row

@@ -19,7 +19,8 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from midstride.envs.vector import LearnableEnvs, Step
+from midstride.envs.learnable import LearnableEnvs
+from midstride.envs.vector import Step
 from midstride.learn import cem
 from midstride.learn.agent import (
     Agent,

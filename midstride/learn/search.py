@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Commands, LearnableEnvs
+from midstride.envs.learnable import Commands, LearnableEnvs
 from midstride.learn import cem
 from midstride.learn.frames import Kind
 

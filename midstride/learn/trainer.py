@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from midstride.disk.runs import RESULT, Run
-from midstride.envs.vector import LearnableEnvs
+from midstride.envs.learnable import LearnableEnvs
 from midstride.learn.agent import Agent, configure_jax
 from midstride.learn.agents import Training, agent_called
 from midstride.learn.stopwatch import Stopwatch

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Environment, LearnableEnvs, interact
+from midstride.envs.learnable import Environment, LearnableEnvs
+from midstride.envs.vector import interact
 from midstride.policies import Policy
 
 # Evaluation episodes start from seeds that training does not use.

@@ -21,18 +21,9 @@ from gymnasium.vector.utils import batch_space
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
-from midstride.envs.vector import (
-    Array,
-    Hints,
-    Image,
-    ManyEnvs,
-    Mask,
-    OneEnv,
-    Outcome,
-    available_cores,
-    check_count,
-    check_render_mode,
-)
+from midstride.envs.learnable import Array, Hints, Image, Mask
+from midstride.envs.single import OneEnv
+from midstride.envs.vector import ManyEnvs, Outcome, available_cores, check_count, check_render_mode
 from midstride.flight import Flight, Ticks
 from midstride.knowledge import (
     Layout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from midstride.envs.vector import Environment
+from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
 from midstride.tasks.grasp.env import GraspSettings
 from midstride.tasks.settings import TASKS, TaskSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from midstride.envs.vector import Environment, LearnableEnvs
+from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK, check_features
 from midstride.settings import Range
 from midstride.sim.task import Task

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Commands
+from midstride.envs.learnable import Commands
 from midstride.policies.cem import as_meant
 
 Array = NDArray[np.floating]

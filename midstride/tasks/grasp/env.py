@@ -13,20 +13,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from midstride.envs.vector import (
-    Array,
-    Environment,
-    Hints,
-    Image,
-    Info,
-    ManyEnvs,
-    Mask,
-    OneEnv,
-    Outcome,
-    available_cores,
-    check_count,
-    check_render_mode,
-)
+from midstride.envs.learnable import Array, Environment, Hints, Image, Info, Mask
+from midstride.envs.single import OneEnv
+from midstride.envs.vector import ManyEnvs, Outcome, available_cores, check_count, check_render_mode
 from midstride.knowledge import Layout, Past, check_features, selection_time
 from midstride.settings import Range
 from midstride.sim.camera import FAR_M

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.envs.vector import Act
+from midstride.envs.learnable import Act
 from midstride.tasks.grasp import kinematics, motion
 from midstride.tasks.grasp.actions import CLOSE, COMMANDS, OPEN, SIZE, TERMINATE
 from midstride.tasks.grasp.actions import HIGH as ACTION_HIGH

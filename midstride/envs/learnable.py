@@ -1,0 +1,104 @@
+"""What an environment is made from, and what it tells a learner beside its spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midstride.knowledge import Layout
+from midstride.settings import Settings
+from midstride.timing import Timing
+
+Info = dict[str, Any]
+Image = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+Array = NDArray[np.floating]
+# Observations -> actions, and what is worth keeping of how they were chosen.
+Act = Callable[[Any], tuple[NDArray[Any], dict[str, NDArray[Any]]]]
+
+
+@dataclass(frozen=True)
+class Environment(Settings):
+    """Settings of environments: everything that is needed to make them again."""
+
+    kind: ClassVar[str] = "setting of the environment"
+    recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
+    task: str
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> LearnableEnvs:
+        """Vector environments with same-step autoreset.
+
+        observe_switch: whether `info` holds what would be observed at the switch
+        """
+        raise NotImplementedError
+
+    def for_evaluation(self, seed: int) -> Self:
+        """The environment that a policy is judged in, where that differs from training's."""
+        return self
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        """The knowledge about what is in flight that observations have."""
+        return ()
+
+    @property
+    def label(self) -> str:
+        """A short name for what sets this environment apart."""
+        return self.task
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Columns of an action, after its continuous ones, that take one of a few joint settings."""
+
+    settings: NDArray[np.floating]  # (settings, columns)
+    tried: NDArray[np.floating]  # how often exploration tries each
+    ends: int | None = None  # column of the whole action that, when on, silences all others
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What environments can tell a learner beside their spaces; all of it optional."""
+
+    reward_scale: float = 1.0  # makes the largest reward of a period 1
+    # Discount per second -> the lowest and the highest value that a state can have.
+    value_bounds: Callable[[float], tuple[float, float]] | None = None
+    commands: Commands | None = None
+    # What an image ought to tell, (n, numbers), known in simulation; how much each number counts.
+    auxiliary: Callable[[], NDArray[np.float32]] | None = None
+    auxiliary_weights: NDArray[np.float32] | None = None
+    # A policy to learn from at first: generator -> Act.
+    demonstrator: Callable[[np.random.Generator], Act] | None = None
+    measure: str | None = None  # name of the share of episodes that succeed, if that is measured
+    longest_episode: int | None = None  # in steps
+
+
+class LearnableEnvs(Protocol):
+    """Vector environments, and what training needs to know of them."""
+
+    num_envs: int
+    layout: Layout
+    timing: Timing
+    hints: Hints
+    single_observation_space: Any
+    single_action_space: Any
+
+    @property
+    def camera_s(self) -> float:
+        """Spent on pictures so far."""
+        ...
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]: ...
+    def step(self, actions: Any, /) -> tuple[Any, Any, Any, Any, Info]: ...
+    def render(self) -> Any: ...
+    def close(self) -> None: ...
