@@ -149,8 +149,9 @@ def describe(hint: Any) -> str:
 def from_text(name: str, texts: Sequence[str], hint: Any) -> Any:
     """The value that is written on the command line as `texts`; checked when it is used."""
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    for option in _options(bare):
-        if get_origin(option) is tuple:
+    options = [option for option in _options(bare) if option is not NoneType]
+    for option in options:
+        if get_origin(option) is tuple and (len(texts) != 1 or len(options) == 1):
             return tuple(from_text(name, [text], get_args(option)[0]) for text in texts)
     (text,) = texts
     for option in _options(bare):
