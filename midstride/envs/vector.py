@@ -38,6 +38,7 @@ class Environment(Settings):
     """Settings of environments: everything that is needed to make them again."""
 
     kind: ClassVar[str] = "setting of the environment"
+    filmed: ClassVar[str] = "pictures"  # how: see report/film.py
     task: str
 
     def make(

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_whole
-from midstride.measure.comparisons import (
+from midstride.measure.statistics import (
     Array,
     Comparison,
     Estimate,
@@ -30,6 +30,7 @@ from midstride.measure.comparisons import (
     paired,
 )
 from midstride.report.curves import save_figure
+from midstride.scale.words import format_return
 from midstride.sweep.disk import SWEEP, read_table
 
 REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
@@ -62,13 +63,13 @@ def write_report(folder: Path, console: Console) -> None:
     arm_table = [
         ["arm", "trials", "area under the curve", "interquartile mean", "best"],
         *(
-            [arm, str(len(draws)), _text(of_area), _text(of_iqm), f"{best:.0f}"]
+            [arm, str(len(draws)), _text(of_area), _text(of_iqm), format_return(best)]
             for arm, (of_area, of_iqm, best) in summary.items()
         ),
     ]
     pair_table = [
         ["better", "than", "by (mean return)", "probability of improvement"],
-        *([p.arm, p.other, _text(p.difference), _text(p.improvement, 2)] for p in pairs),
+        *([p.arm, p.other, _text(p.difference), _text(p.improvement)] for p in pairs),
     ]
     write_whole(folder / "arms.csv", _csv_of_arms(summary, len(draws)))
     write_whole(folder / "pairs.csv", _csv_of_pairs(pairs))
@@ -95,9 +96,10 @@ def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
     axes = figure.subplots()
     share = np.linspace(0, 100, values.shape[1])
     for arm, style, of_arm in zip(arms, _styles(arms), values, strict=True):
-        label = f"{arm} ({of_arm.mean():.0f})"
+        label = f"{arm} ({format_return(float(of_arm.mean()))})"
         axes.plot(share, np.sort(of_arm)[::-1], marker=".", ms=4, label=label, **style)
-    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title, ylim=(0, None))
+    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title)
+    axes.set_ylim(bottom=min(0.0, float(values.min())))
     axes.grid(alpha=0.3)
     axes.legend(title="arm (area)", fontsize=8, title_fontsize=8)
     return figure
@@ -129,7 +131,8 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
         axes.set_xticks(range(len(labels)), [_short(label) for label in labels], fontsize=7)
         axes.set_title(name.replace("_", " "), fontsize=10)
         axes.grid(alpha=0.3)
-    panels[0].set_ylim(bottom=0)  # shared by all
+    lowest = min((float(row["mean_return"]) for row in kept), default=0.0)
+    panels[0].set_ylim(bottom=min(0.0, lowest))  # shared by all
     for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     for axes in panels[::columns]:
@@ -162,8 +165,9 @@ def _short(label: str) -> str:
 # --- Tables and page -----------------------------------------------------------------------------
 
 
-def _text(estimate: Estimate, digits: int = 0) -> str:
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+def _text(estimate: Estimate) -> str:
+    value, low, high = map(format_return, (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]"
 
 
 def _csv(lines: Iterable[Sequence[object]]) -> str:

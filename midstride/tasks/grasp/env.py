@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -59,6 +59,7 @@ ObjectSet = Literal["train", "held_out", "household"]
 class GraspSettings(Environment):
     """Of grasping."""
 
+    filmed: ClassVar[str] = "timeline"
     task: Literal["grasp"] = "grasp"
     """grasp"""
     mode: Literal["concurrent", "blocking"] = "concurrent"
