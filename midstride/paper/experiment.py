@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
+from midstride.disk.runs import read_result
 from midstride.scale.engines import make_engine
 from midstride.settings import Range, Settings, check_name, checked, from_text
 from midstride.sweep.disk import outcome
@@ -26,6 +27,7 @@ from midstride.sweep.spec import Spec, check_spec, expand, read_spec, slug
 
 FEW = 8  # trainings of each arm: a comparison of fewer is a sketch
 VIDEO_SEED = 2_000_000
+_LONG_NAME = 100  # of what is unusual
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def train(study: Study, options: GridOptions, console: Console) -> Grid:
 def borrow(spec: Spec, seeds: int, folder: Path) -> None:
     """Take trainings that other experiments have finished: several have some of the same."""
     finished = {
-        json.loads(path.read_text()).get("hash"): path.parent
+        (read_result(path.parent) or {}).get("hash"): path.parent
         for path in folder.parent.glob("*/trials/*/*/result.json")
     }
     for trial in expand(spec, seeds):
@@ -177,7 +179,7 @@ def _unusual(usual: Spec, spec: Spec) -> list[str]:
         if name not in usual.common or usual.common[name] != value:
             text = "_".join(map(str, value)) if isinstance(value, tuple) else str(value)
             parts.append(re.sub(r"[^\w.-]+", "_", named.get(name, f"{name}_{{}}").format(text)))
-    return parts
+    return parts if len("-".join(parts)) <= _LONG_NAME else [f"set-{spec.hash}"]
 
 
 # --- What is written -----------------------------------------------------------------------------
@@ -199,7 +201,8 @@ def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, consol
 
 def sketch(seeds: int) -> str:
     """What a title says where there are too few trainings to compare."""
-    return f" (a sketch: {seeds} trainings each, not {FEW})" if seeds < FEW else ""
+    number = "one training" if seeds == 1 else f"{seeds} trainings"
+    return f" (a sketch: {number} each, not {FEW})" if seeds < FEW else ""
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:

@@ -38,6 +38,8 @@ def summary(groups: Groups, measure: str) -> tuple[float, float, float]:
 
 def difference(mine: Groups, other: Groups, scale: float = 100, unit: str = "") -> str:
     """How much more than the other, with its interval: in points unless told otherwise."""
+    if not all(len(group) for group in (*mine, *other)):
+        return "-"
     low, high = (scale * bound for bound in nested_interval(mine, other))
     mean = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
     digits = 1 if scale > 1 else 2

@@ -179,6 +179,7 @@ def comparison(row: str, rows: Rows, limit_s: float | None) -> dict[str, str]:
     success = {name: groups_of(group, "success") for name, group in kept.items()}
     duration = {name: groups_of(group, "duration_s") for name, group in kept.items()}
     of_successes = {name: [_of_successes(m) for m in group] for name, group in kept.items()}
+    found = np.concatenate(of_successes[row])
     in_time = {}
     if limit_s is not None:
         soon = [np.array(d) <= limit_s for d in duration[row]]
@@ -189,7 +190,7 @@ def comparison(row: str, rows: Rows, limit_s: float | None) -> dict[str, str]:
         "success, points": against(success, 100, ""),
         **in_time,
         "duration": against(duration),
-        "duration of successes": f"{np.mean(np.concatenate(of_successes[row])):.2f} s",
+        "duration of successes": f"{found.mean():.2f} s" if len(found) else "-",
         "difference": against(of_successes),
     }
 
@@ -197,7 +198,7 @@ def comparison(row: str, rows: Rows, limit_s: float | None) -> dict[str, str]:
 def _of_successes(measures: Measures) -> Sequence[float]:
     """Durations of the episodes that grasped something."""
     pairs = zip(measures["duration_s"], measures["success"], strict=True)
-    return [duration for duration, success in pairs if success] or [float("nan")]
+    return [duration for duration, success in pairs if success]
 
 
 def plot(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Figure:

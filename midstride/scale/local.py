@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
@@ -78,7 +79,11 @@ def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Event]
 
 
 def _end(worker: _Worker) -> None:
-    worker.process.terminate()  # raises KeyboardInterrupt there: a job under way is saved
+    if worker.job is None:
+        with suppress(OSError):
+            worker.pipe.send(None)
+    else:
+        worker.process.terminate()  # raises KeyboardInterrupt there: the job is saved
     while worker.process.is_alive() and worker.pipe.poll(_GRACE_S):
         try:
             worker.pipe.recv()
@@ -98,6 +103,8 @@ def _work(pipe: Any, core: int | None) -> None:
     try:
         while True:
             job = pipe.recv()
+            if job is None:
+                return
             try:
                 result = do(job, lambda progress: pipe.send(("progress", progress)))
                 pipe.send(("result", result))
