@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ import gymnasium
 import numpy as np
 
 from benchmarks.figures import Figure, seconds
-from midstride.scale.local import Job, run_jobs
+from midstride.scale.jobs import Job
+from midstride.scale.local import run_jobs
 from midstride.sweep.spec import Trial, expand, read_spec
-from midstride.tasks.env import TaskEnv
-from midstride.timing import parse_latency, parse_s
+from midstride.tasks.env import TaskEnv, TaskSettings
 
 STEPS = 60_000  # of each trial, as in the figure: start-up and evaluations included
 PEER_STEPS = 3_000  # of Stable-Baselines3, extrapolated to STEPS
@@ -24,7 +23,8 @@ DRAWS = 4
 
 def run() -> list[Figure]:
     """Feed-forward trials of Figure 2a: Stable-Baselines3 has no recurrent DQN."""
-    trials = [t for t in expand(read_spec("figure2a"), DRAWS) if t.config.agent == "dqn"][::2]
+    every = expand(read_spec("figure2a"), DRAWS)
+    trials = [trial for trial in every if trial.training.agent.agent == "dqn"][::2]
     ours = _ours(trials)
     peer = float(np.mean([_sb3(trial) for trial in trials[:3]]))
     return [
@@ -42,7 +42,7 @@ def _ours(trials: list[Trial]) -> float:
     """Seconds per trial."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
-            Job(str(i), replace(trial.config, steps=STEPS), Path(folder) / str(i))
+            Job(str(i), trial.training.with_(steps=STEPS), Path(folder) / str(i))
             for i, trial in enumerate(trials)
         ]
         return seconds(lambda: list(run_jobs(jobs))) / len(jobs)
@@ -55,7 +55,9 @@ def _sb3(trial: Trial) -> float:
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    config = trial.config
+    training = trial.training
+    environment, run = training.environment, training.run
+    assert isinstance(environment, TaskSettings)
 
     class Clock(BaseCallback):  # type: ignore[misc]
         started, first = 0.0, 0
@@ -66,31 +68,23 @@ def _sb3(trial: Trial) -> float:
             return True
 
     def make() -> gymnasium.Env[Any, Any]:
-        return TaskEnv(
-            config.task,
-            latency=parse_latency(config.latency),
-            execution=parse_s(config.execution or "0"),
-            knowledge=config.knowledge,
-            actions=config.actions,
-            stack_observations=config.stack_observations,
-            stack_actions=config.stack_actions,
-        )
+        return TaskEnv(environment)
 
-    envs = make_vec_env(make, n_envs=config.num_envs)
+    envs = make_vec_env(make, n_envs=run.num_envs)
     model = DQN(
         "MlpPolicy",
         envs,
-        learning_rate=config.learning_rate,
-        batch_size=config.batch_size,
+        learning_rate=training["learning_rate"],
+        batch_size=training["batch_size"],
         learning_starts=1_000,
         train_freq=1,
-        gradient_steps=config.num_envs // config.update_every,
-        policy_kwargs={"net_arch": list(config.hidden)},
+        gradient_steps=run.num_envs // training["update_every"],
+        policy_kwargs={"net_arch": list(training["hidden"])},
         seed=0,
     )
     clock = Clock()
     model.learn(1_000 + PEER_STEPS, callback=clock)
     per_step = (time.perf_counter() - clock.started) / (model.num_timesteps - clock.first)
-    sixteen = seconds(lambda: evaluate_policy(model, envs, n_eval_episodes=config.num_envs))
-    episodes = config.evaluation_episodes * (STEPS // config.evaluate_every + 4)
-    return per_step * STEPS + sixteen * episodes / config.num_envs
+    sixteen = seconds(lambda: evaluate_policy(model, envs, n_eval_episodes=run.num_envs))
+    episodes = run.evaluation_episodes * (STEPS // run.evaluate_every + 4)
+    return per_step * STEPS + sixteen * episodes / run.num_envs

@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 
-from midstride.learn.agents import configure_jax
+from midstride.learn.agent import configure_jax
 
 # Before anything computes: XLA in this process and in workers must be set up alike, or numbers
 # that should agree to the last bit do not.

@@ -18,7 +18,7 @@ from rich.progress import track
 from midstride.disk.runs import read_metrics
 from midstride.learn.train import final_episodes
 from midstride.measure.statistics import half_width
-from midstride.paper.experiment import (
+from midstride.paper.study import (
     GridOptions,
     finish,
     prepare,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from rich.console import Console
 
-from midstride.paper.experiment import RunOptions, finish, prepare
+from midstride.paper.study import RunOptions, finish, prepare
 from midstride.report.page import REPORT_FILES, write_report
 from midstride.scale.engines import make_engine
 from midstride.settings import Range

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from midstride.paper.experiment import GridOptions, finish, prepare, show_table, train
 from midstride.paper.grasping import compare_success, measured, write_study
+from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 
 WHOLE = "as it is"
 

@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from midstride.paper.experiment import GridOptions, finish, prepare, show_table, train
 from midstride.paper.grasping import compare_success, measured, summary, write_study
+from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 from midstride.report.curves import save_figure
 from midstride.sweep.engine import Grid
 from midstride.timing import parse_s

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from midstride.measure.statistics import nested_interval, share_interval
-from midstride.paper.experiment import show_table, sketch, write_lines
+from midstride.paper.study import show_table, sketch, write_lines
 from midstride.report.curves import plot_curves, save_figure
 from midstride.sweep.engine import Grid
 

@@ -16,7 +16,7 @@ from rich.progress import track
 
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
-from midstride.paper.experiment import (
+from midstride.paper.study import (
     GridOptions,
     finish,
     prepare,

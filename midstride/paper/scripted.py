@@ -19,7 +19,7 @@ from midstride.disk.files import write_provenance
 from midstride.envs.vector import MEASURES
 from midstride.measure.evaluate import Episode, evaluate
 from midstride.measure.statistics import share_interval
-from midstride.paper.experiment import show_table, write_lines
+from midstride.paper.study import show_table, write_lines
 from midstride.settings import Range, Settings
 from midstride.tasks.grasp import scripted
 from midstride.tasks.grasp.env import GraspSettings, GraspVectorEnv

@@ -20,7 +20,8 @@ from rich.progress import track
 
 from midstride.envs.vector import MEASURES
 from midstride.learn.train import final_episodes
-from midstride.paper.experiment import (
+from midstride.paper.grasping import curves, difference, percent, summary, write_cost
+from midstride.paper.study import (
     VIDEO_SEED,
     GridOptions,
     finish,
@@ -30,7 +31,6 @@ from midstride.paper.experiment import (
     train,
     write_lines,
 )
-from midstride.paper.grasping import curves, difference, percent, summary, write_cost
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.report.film import film_run

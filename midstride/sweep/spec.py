@@ -277,7 +277,7 @@ def _types(task: Any, agent: Any) -> dict[str, Any]:
     """The types of all settings of a task and an agent, by name."""
     for name, value in (("task", task), ("agent", agent)):
         checked(name, value, str)
-    kinds = (settings_of(task), agent_called(agent).Settings, RunSettings)
+    kinds: tuple[Any, ...] = (settings_of(task), agent_called(agent).Settings, RunSettings)
     return {name: hint for kind in reversed(kinds) for name, hint in types_of(kind).items()}
 
 
