@@ -18,18 +18,11 @@ from rich.progress import track
 from midstride.disk.runs import read_metrics
 from midstride.learn.train import final_episodes
 from midstride.measure.statistics import half_width
-from midstride.paper.study import (
-    GridOptions,
-    finish,
-    prepare,
-    show_table,
-    sketch,
-    train,
-    write_lines,
-)
+from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
 from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scale.words import format_return
+from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
 BLOCKING, RUN_AT = "blocking", "blocking, run at 50 ms"
@@ -55,19 +48,20 @@ def reproduce(options: Options, console: Console) -> None:
     rows = table_rows(returns)
     show_table(title + sketch(options.seeds), rows, study.output / "table.md", console)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    lines = ["kind,seed,episode,return"]
-    for arm, group in returns.items():
-        for seed, values in zip(seeds, group, strict=True):
-            lines += [f'"{arm}",{seed},{i},{value!r}' for i, value in enumerate(values)]
-    write_lines(study.output / "returns.csv", lines)
-    lines = ["kind,seed,steps,evaluation"]
-    for arm, folders in grid.folders.items():
-        for seed, folder in zip(seeds, folders, strict=True):
-            lines += [
-                f'"{arm}",{seed},{line["steps"]},{line["evaluation"]!r}'
-                for line in read_metrics(folder)
-            ]
-    write_lines(study.output / "curves.csv", lines)
+    every = (
+        [arm, seed, i, value]
+        for arm, group in returns.items()
+        for seed, values in zip(seeds, group, strict=True)
+        for i, value in enumerate(values)
+    )
+    write_csv(study.output / "returns.csv", ["kind", "seed", "episode", "return"], every)
+    curves = (
+        [arm, seed, line["steps"], line["evaluation"]]
+        for arm, folders in grid.folders.items()
+        for seed, folder in zip(seeds, folders, strict=True)
+        for line in read_metrics(folder)
+    )
+    write_csv(study.output / "curves.csv", ["kind", "seed", "steps", "evaluation"], curves)
     title = f"{about.capitalize()}, {agent}, {options.seeds} seeds (mean and range)"
     save_figure(study.output / "curves.png", plot_curves(grid.folders, title))
     finish(study, grid, console)

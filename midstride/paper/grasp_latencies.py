@@ -37,11 +37,12 @@ def reproduce(options: Options, console: Console) -> None:
         if all(f"{latency}, {kind}" in grid.results for kind in KINDS)
     ]
     if latencies:
-        pairs = {
-            latency: tuple(measured(grid, f"{latency}, {kind}", "success") for kind in KINDS[::-1])
-            for latency in latencies
-        }
-        gaps = compare_success(pairs, ("latency", "success, vector-to-go - unaware"))  # type: ignore[arg-type]
+        unaware, knowing = (
+            {latency: measured(grid, f"{latency}, {kind}", "success") for latency in latencies}
+            for kind in KINDS
+        )
+        pairs = {latency: (knowing[latency], unaware[latency]) for latency in latencies}
+        gaps = compare_success(pairs, ("latency", "success, vector-to-go - unaware"))
         show_table("What vector-to-go is worth, in points", gaps, study.output / "gap.md", console)
         save_figure(study.output / "latencies.png", plot(grid, latencies))
     finish(study, grid, console)

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from midstride.measure.statistics import nested_interval, share_interval
-from midstride.paper.study import show_table, sketch, write_lines
+from midstride.paper.study import show_table, sketch
 from midstride.report.curves import plot_curves, save_figure
+from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
 _PIECES = (
@@ -86,7 +87,7 @@ def curves(grid: Grid) -> Figure:
 
 def write_study(grid: Grid, output: Path, console: Console) -> None:
     """table.md, cost.md, episodes.csv and curves.png of the arms of a study."""
-    lines, episodes = [], ["kind,seed,episode,success,duration_s"]
+    lines, episodes = [], []
     for arm, trainings in grid.trainings.items():
         success, duration = (measured(grid, arm, name) for name in ("success", "duration_s"))
         lines.append(
@@ -98,15 +99,14 @@ def write_study(grid: Grid, output: Path, console: Console) -> None:
             }
         )
         for training, s, d in zip(trainings, success, duration, strict=True):
-            episodes += [
-                f'"{arm}",{training.run.seed},{i},{v:g},{t:.6g}'
-                for i, (v, t) in enumerate(zip(s, d, strict=True))
-            ]
+            pairs = enumerate(zip(s, d, strict=True))
+            episodes += [[arm, training.run.seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
     counts = [len(s) for s in measured(grid, next(iter(grid.results)), "success")]
     title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
     show_table(title, lines, output / "table.md", console)
     write_cost(grid, output, console)
-    write_lines(output / "episodes.csv", episodes)
+    heading = ["kind", "seed", "episode", "success", "duration_s"]
+    write_csv(output / "episodes.csv", heading, episodes)
     save_figure(output / "curves.png", curves(grid))
 
 

@@ -16,19 +16,12 @@ from rich.progress import track
 
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
-from midstride.paper.study import (
-    GridOptions,
-    finish,
-    prepare,
-    show_table,
-    sketch,
-    train,
-    write_lines,
-)
+from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.scale.words import format_return
 from midstride.settings import Range
+from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 from midstride.timing import LatencyModel, PerEpisode, format_s, read_latency
 
@@ -61,13 +54,15 @@ def reproduce(options: Options, console: Console) -> None:
     title = f"{first.environment.task}, {first.agent.agent}, latency drawn per episode"
     shown = f"{title}: return at each latency{sketch(options.seeds)}"
     show_table(shown, rows, study.output / "table.md", console)
-    records = ["kind,seed,latency_s,episode,return"]
-    for arm, by_latency in totals.items():
-        for latency_s, found in by_latency.items():
-            for seed, values in enumerate(found, options.first_seed):
-                cells = f'"{arm}",{seed},{latency_s:g}'
-                records += [f"{cells},{i},{value!r}" for i, value in enumerate(values)]
-    write_lines(study.output / "returns.csv", records)
+    heading = ["kind", "seed", "latency_s", "episode", "return"]
+    every = (
+        [arm, seed, latency_s, i, value]
+        for arm, by_latency in totals.items()
+        for latency_s, found in by_latency.items()
+        for seed, values in enumerate(found, options.first_seed)
+        for i, value in enumerate(values)
+    )
+    write_csv(study.output / "returns.csv", heading, every)
     save_figure(study.output / "latencies.png", plot(totals, title))
     finish(study, grid, console)
 

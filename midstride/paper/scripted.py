@@ -19,8 +19,9 @@ from midstride.disk.files import write_provenance
 from midstride.envs.vector import MEASURES
 from midstride.measure.evaluate import Episode, evaluate
 from midstride.measure.statistics import share_interval
-from midstride.paper.study import show_table, write_lines
+from midstride.paper.study import show_table
 from midstride.settings import Range, Settings
+from midstride.sweep.disk import write_csv
 from midstride.tasks.grasp import scripted
 from midstride.tasks.grasp.env import GraspSettings, GraspVectorEnv
 from midstride.tasks.grasp.objects import OBJECT_SETS
@@ -79,18 +80,17 @@ def reproduce(options: Options, console: Console) -> None:
         for policy in ("privileged", "blind")
         for objects in OBJECT_SETS
     ]
-    rows, records = [], [",".join(("mode", "policy", "objects", *MEASURES))]
+    rows, records = [], []
     for mode, policy, objects in track(work, "grasping", console=console):
         values = {"mode": mode, "object_set": objects, "observation": "state", "objects": OBJECTS}
         found = grasp(GraspSettings.from_dict(values).make(ENVS, None), policy, episodes)
         measures = {name: np.array([e.measures[name] for e in found]) for name in MEASURES}
-        for row in zip(*measures.values(), strict=True):
-            numbers = ",".join(f"{value:.6g}" for value in row)
-            records.append(f"{mode},{policy},{objects},{numbers}")
+        each = zip(*measures.values(), strict=True)
+        records += [[mode, policy, objects, *(f"{value:.6g}" for value in row)] for row in each]
         rows.append({"mode, policy, objects": f"{mode}, {policy}, {objects}", **cells(measures)})
     title = f"Scripted grasping, {OBJECTS} objects, {episodes} episodes each"
     show_table(title, rows, output / "table.md", console)
-    write_lines(output / "episodes.csv", records)
+    write_csv(output / "episodes.csv", ["mode", "policy", "objects", *MEASURES], records)
     config = {"episodes": episodes, "latency_s": 0.1, "period_s": 0.3, "objects": OBJECTS}
     write_provenance(output, config, time.perf_counter() - started)
     console.print(f"Saved: [bold]{output}[/bold]")

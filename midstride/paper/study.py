@@ -205,10 +205,6 @@ def sketch(seeds: int) -> str:
     return f" (a sketch: {number} each, not {FEW})" if seeds < FEW else ""
 
 
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    write_whole(path, "\n".join(lines) + "\n")
-
-
 def finish(study: Study, grid: Grid, console: Console) -> None:
     """Write config.json, unless nothing was trained since it was written; say where all is."""
     config = {

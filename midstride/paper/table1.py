@@ -29,11 +29,11 @@ from midstride.paper.study import (
     show_table,
     sketch,
     train,
-    write_lines,
 )
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.report.film import film_run
+from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
 # Grasp success, episode duration (s) and action completion, as printed.
@@ -118,8 +118,7 @@ def film_row(run: Path, path: Path, console: Console) -> None:
 
 def write_table(rows: Rows, first_seed: int, output: Path, console: Console) -> None:
     """table.md with the paper's columns, table.csv, table.png and episodes.csv."""
-    lines, table = [], ["row,measure,mean,low,high"]
-    records = [",".join(("row", "seed", "episode", *MEASURES))]
+    lines, records = [], []
     found = {
         row: {name: summary(groups_of(group, name), name) for name in MEASURES}
         for row, group in rows.items()
@@ -141,16 +140,18 @@ def write_table(rows: Rows, first_seed: int, output: Path, console: Console) -> 
         )
         for seed, measures in enumerate(group, first_seed):
             for i, values in enumerate(zip(*(measures[name] for name in MEASURES), strict=True)):
-                numbers = ",".join(f"{value:.6g}" for value in values)
-                records.append(f"{number_of(row)},{seed},{i},{numbers}")
-        for name, values in found[row].items():
-            table.append(f'"{row}",{name},' + ",".join(f"{value:.6g}" for value in values))
+                records.append([number_of(row), seed, i, *(f"{value:.6g}" for value in values)])
     first = next(iter(rows.values()))
     count = sum(len(measures["success"]) for measures in first)
     title = f"Table 1: {count} held-out episodes a row{sketch(len(first))}"
     show_table(title, lines, output / "table.md", console)
-    write_lines(output / "episodes.csv", records)
-    write_lines(output / "table.csv", table)
+    write_csv(output / "episodes.csv", ["row", "seed", "episode", *MEASURES], records)
+    table = (
+        [row, name, *(f"{value:.6g}" for value in values)]
+        for row, measures in found.items()
+        for name, values in measures.items()
+    )
+    write_csv(output / "table.csv", ["row", "measure", "mean", "low", "high"], table)
     save_figure(output / "table.png", plot(found))
 
 

@@ -6,8 +6,6 @@ values.png and config.json.
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from midstride.disk.files import write_provenance, write_whole
+from midstride.disk.files import write_provenance
 from midstride.report.curves import save_figure
 from midstride.settings import Settings
+from midstride.sweep.disk import write_csv
 from midstride.theory.knowledge import (
     KNOWLEDGE,
     NULL_ACTION,
@@ -106,14 +105,6 @@ def make_table(rows: list[Row]) -> Table:
     return table
 
 
-def as_csv(rows: list[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["slip", "latency", *rows[0].values])
-    writer.writerows([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
-    return text.getvalue()
-
-
 def explain(rows: list[Row]) -> str:
     """What the table shows, in its own numbers."""
 
@@ -175,7 +166,8 @@ def reproduce(options: Options, console: Console) -> None:
     console.print(make_table(rows))
     console.print(explain(rows))
     save_figure(output / "values.png", plot(rows))
-    write_whole(output / "table.csv", as_csv(rows))
+    lines = ([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
+    write_csv(output / "table.csv", ["slip", "latency", *rows[0].values], lines)
     config = {
         "gamma": GAMMA,
         "period_ticks": PERIOD_TICKS,

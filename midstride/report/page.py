@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from rich.table import Table
 from midstride.disk.files import write_whole
 from midstride.measure.statistics import (
     Array,
-    Comparison,
     Estimate,
     area,
     by_arm,
@@ -31,7 +30,7 @@ from midstride.measure.statistics import (
 )
 from midstride.report.curves import save_figure
 from midstride.scale.words import format_return
-from midstride.sweep.disk import SWEEP, read_table
+from midstride.sweep.disk import SWEEP, read_table, write_csv
 
 REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
 Rows = Sequence[Mapping[str, str]]
@@ -71,8 +70,16 @@ def write_report(folder: Path, console: Console) -> None:
         ["better", "than", "by (mean return)", "probability of improvement"],
         *([p.arm, p.other, _text(p.difference), _text(p.improvement)] for p in pairs),
     ]
-    write_whole(folder / "arms.csv", _csv_of_arms(summary, len(draws)))
-    write_whole(folder / "pairs.csv", _csv_of_pairs(pairs))
+    write_csv(
+        folder / "arms.csv",
+        ["arm", "draws", *_spread("area"), *_spread("iqm"), "best"],
+        ([a, len(draws), *astuple(s[0]), *astuple(s[1]), s[2]] for a, s in summary.items()),
+    )
+    write_csv(
+        folder / "pairs.csv",
+        ["arm", "other", *_spread("difference"), *_spread("improvement")],
+        ([p.arm, p.other, *astuple(p.difference), *astuple(p.improvement)] for p in pairs),
+    )
     page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, folder)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
@@ -170,39 +177,8 @@ def _text(estimate: Estimate) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
-
-
-def _csv_of_arms(summary: Mapping[str, tuple[Estimate, Estimate, float]], draws: int) -> str:
-    heading = ["arm", "draws", "area", "area_low", "area_high", "iqm", "iqm_low", "iqm_high"]
-    heading += ["best"]
-    return _csv(
-        [
-            heading,
-            *(
-                [arm, draws, a.value, a.low, a.high, m.value, m.low, m.high, best]
-                for arm, (a, m, best) in summary.items()
-            ),
-        ]
-    )
-
-
-def _csv_of_pairs(pairs: Iterable[Comparison]) -> str:
-    heading = ["arm", "other", "difference", "difference_low", "difference_high"]
-    heading += ["improvement", "improvement_low", "improvement_high"]
-    lines: list[list[object]] = [
-        [
-            pair.arm,
-            pair.other,
-            *(pair.difference.value, pair.difference.low, pair.difference.high),
-            *(pair.improvement.value, pair.improvement.low, pair.improvement.high),
-        ]
-        for pair in pairs
-    ]
-    return _csv([heading, *lines])
+def _spread(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
 
 
 def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:

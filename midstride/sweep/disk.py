@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +81,13 @@ def write_table(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The sweep's one table: from it alone every statistic and plot is made."""
     if not rows:
         return
+    write_csv(folder / TABLE, list(rows[0]), (list(row.values()) for row in rows))
+
+
+def write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(folder / TABLE, text.getvalue())
+    csv.writer(text, lineterminator="\n").writerows([heading, *lines])
+    write_whole(path, text.getvalue())
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:

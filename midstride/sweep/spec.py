@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from midstride.learn.agent import RunSettings
 from midstride.learn.agents import Training, agent_called
-from midstride.settings import check_name, checked, types_of
+from midstride.settings import Settings, check_name, checked, types_of
 from midstride.tasks.registry import settings_of
 
 _MOST_TRIES = 1000  # draws in a row that may be excluded
@@ -42,13 +42,22 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Settings):
     """A number between two bounds; evenly on a logarithmic scale if `log`."""
+
+    kind: ClassVar[str] = "key of a range:"
 
     low: float
     high: float
     log: bool = False
     integer: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.low < self.high:
+            raise ValueError(f"an empty range: {self.low} is not below {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError("low must be above 0 for a logarithmic range")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -185,38 +194,24 @@ def _settings(table: Any, where: str) -> dict[str, Setting]:
         raise ValueError(
             f"{where}: a trial's seed is its draw: set seed outside of {where}, for the draws"
         )
-    return {name: _setting(name, value, where) for name, value in table.items()}
+    found = {}
+    for name, value in table.items():
+        with _at(f"{where}: {name}"):
+            found[name] = _setting(value)
+    return found
 
 
-def _setting(name: str, value: Any, where: str) -> Setting:
+def _setting(value: Any) -> Setting:
     """A value, or the space that a table describes."""
     if not isinstance(value, dict):
         return _hashable(value)
-    if "choices" in value:
-        _only(value, {"choices": list}, f"{where}: {name}")
-        if not value["choices"]:
-            raise ValueError(f"{where}: {name} has no choices to draw from")
+    if set(value) == {"choices"}:
+        if not isinstance(value["choices"], list) or not value["choices"]:
+            raise ValueError(f"choices must be a list to draw from, got {value['choices']!r}")
         return Choices(tuple(_hashable(choice) for choice in value["choices"]))
-    _only(value, {"low": float, "high": float, "log": bool, "integer": bool}, f"{where}: {name}")
-    if "low" not in value or "high" not in value:
-        raise ValueError(f"{where}: {name} needs choices, or low and high")
-    drawn = Range(**value)
-    if not drawn.low < drawn.high:
-        raise ValueError(f"{where}: {name} is an empty range: {drawn.low} to {drawn.high}")
-    if drawn.log and drawn.low <= 0:
-        raise ValueError(f"{where}: {name} is logarithmic: low must be above 0")
-    return drawn
-
-
-def _only(table: Mapping[str, Any], types: Mapping[str, type], where: str) -> None:
-    """An error if a space has other keys, or values of other types."""
-    for key, value in table.items():
-        check_name(key, tuple(types), f"key of {where}:")
-        if types[key] is list:
-            if not isinstance(value, list):
-                raise ValueError(f"{where}: choices must be a list, got {value!r}")
-        else:
-            checked(f"{where}: {key}", value, types[key])
+    if not {"low", "high"} <= set(value):
+        raise ValueError(f"a space to draw from is choices, or low and high, got {value}")
+    return Range.from_dict(value)
 
 
 # --- Checking ------------------------------------------------------------------------------------
