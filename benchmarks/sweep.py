@@ -15,6 +15,7 @@ from midstride.scale.jobs import Job
 from midstride.scale.local import run_jobs
 from midstride.sweep.spec import Trial, expand, read_spec
 from midstride.tasks.env import TaskEnv
+from midstride.tasks.settings import TaskSettings
 
 STEPS = 60_000  # of each trial, as in the figure: start-up and evaluations included
 PEER_STEPS = 3_000  # of Stable-Baselines3, extrapolated to STEPS
@@ -23,9 +24,8 @@ DRAWS = 4
 
 def run() -> list[Figure]:
     """Feed-forward trials of Figure 2a: Stable-Baselines3 has no recurrent DQN."""
-    trials = [t for t in expand(read_spec("figure2a"), DRAWS) if t.training.agent.agent == "dqn"][
-        ::2
-    ]
+    every = expand(read_spec("figure2a"), DRAWS)
+    trials = [trial for trial in every if trial.training.agent.agent == "dqn"][::2]
     ours = _ours(trials)
     peer = float(np.mean([_sb3(trial) for trial in trials[:3]]))
     return [
@@ -57,6 +57,8 @@ def _sb3(trial: Trial) -> float:
     from stable_baselines3.common.evaluation import evaluate_policy
 
     training = trial.training
+    environment, run = training.environment, training.run
+    assert isinstance(environment, TaskSettings)
 
     class Clock(BaseCallback):  # type: ignore[misc]
         started, first = 0.0, 0
@@ -67,23 +69,23 @@ def _sb3(trial: Trial) -> float:
             return True
 
     def make() -> gymnasium.Env[Any, Any]:
-        return TaskEnv(training.environment)  # type: ignore[arg-type]
+        return TaskEnv(environment)
 
-    envs = make_vec_env(make, n_envs=training.run.num_envs)
+    envs = make_vec_env(make, n_envs=run.num_envs)
     model = DQN(
         "MlpPolicy",
         envs,
-        learning_rate=training.agent.learning_rate,
-        batch_size=training.agent.batch_size,
+        learning_rate=training["learning_rate"],
+        batch_size=training["batch_size"],
         learning_starts=1_000,
         train_freq=1,
-        gradient_steps=training.run.num_envs // training.agent.update_every,
+        gradient_steps=run.num_envs // training["update_every"],
         policy_kwargs={"net_arch": list(training["hidden"])},
         seed=0,
     )
     clock = Clock()
     model.learn(1_000 + PEER_STEPS, callback=clock)
     per_step = (time.perf_counter() - clock.started) / (model.num_timesteps - clock.first)
-    sixteen = seconds(lambda: evaluate_policy(model, envs, n_eval_episodes=training.run.num_envs))
-    episodes = training.run.evaluation_episodes * (STEPS // training.run.evaluate_every + 4)
-    return per_step * STEPS + sixteen * episodes / training.run.num_envs
+    sixteen = seconds(lambda: evaluate_policy(model, envs, n_eval_episodes=run.num_envs))
+    episodes = run.evaluation_episodes * (STEPS // run.evaluate_every + 4)
+    return per_step * STEPS + sixteen * episodes / run.num_envs

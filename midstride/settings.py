@@ -162,7 +162,7 @@ def describe(hint: Any) -> str:
 
 def from_text(name: str, texts: Sequence[str], hint: Any) -> Any:
     """The value that is written on the command line as `texts`; checked when it is used."""
-    options = _options(hint)
+    options = [option for option in _options(hint) if option is not NoneType]
     for option in options:
         if get_origin(option) is tuple and (len(texts) != 1 or len(options) == 1):
             return tuple(from_text(name, [text], get_args(option)[0]) for text in texts)

@@ -2,19 +2,33 @@
 
 import csv
 import json
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from midstride.disk.runs import Run
-from midstride.learn.config import Config
-from midstride.paper import experiments
-from midstride.scale.local import Event
-from midstride.sweep.spec import parse_spec
+from midstride.disk.runs import RESULT, Run, read_record, read_result
+from midstride.learn.agents import Training
+from midstride.learn.trainer import final_episodes
+from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
+from midstride.paper.awareness import RUN_AT
+from midstride.paper.latencies import each_latency
+from midstride.paper.study import GridOptions, Study, prepare, sketch, train, with_arms, with_set
+from midstride.policies import load
+from midstride.scale.jobs import Event
+from midstride.settings import help_of, types_of
+from midstride.sweep.spec import parse_spec, read_spec
 
-TINY = Config(
-    task="pointmass", steps=320, num_envs=4, hidden=(8,), learning_starts=100, batch_size=16,
-    evaluate_every=160, evaluation_episodes=2,
+QUIET = Console(quiet=True)
+TINY = (
+    "task=pointmass", "steps=320", "num_envs=4", "hidden=8", "learning_starts=100",
+    "batch_size=16", "evaluate_every=160", "evaluation_episodes=2",
+)  # fmt: skip
+TINY_GRASP = (
+    "observation=state", "hidden_size=16", "samples=8", "batch_size=8", "num_envs=4", "scenes=8",
+    "steps=160", "demonstrations=80", "offline_updates=4", "evaluate_every=160",
+    "evaluation_episodes=2",
 )  # fmt: skip
 
 
@@ -23,46 +37,411 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_awareness(tmp_path):
-    experiments.awareness(TINY, 1, tmp_path / "out", tmp_path / "runs", Console(quiet=True))
-    returns = rows(tmp_path / "out" / "returns.csv")
-    assert {row["kind"] for row in returns} == set(experiments.AWARENESS)
-    assert len(returns) == 4 * 8
-    curves = rows(tmp_path / "out" / "curves.csv")
-    assert [int(row["steps"]) for row in curves] == [160, 320] * 4
-    table = (tmp_path / "out" / "table.md").read_text().splitlines()
-    blocking = [float(row["return"]) for row in returns if row["kind"] == "blocking"]
-    assert table[2].startswith(f"| blocking | {sum(blocking) / 8:.0f} | 1.00 |")
-    assert (tmp_path / "out" / "curves.png").stat().st_size > 5000
+def markdown(path):
+    """First column -> the others."""
+    lines = [line.strip("|\n").split("|") for line in path.open()]
+    return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines[2:]}
 
 
-def test_latencies(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiments, "EPISODES", 3)
-    experiments.latencies(TINY, 1, tmp_path / "out", tmp_path / "runs", Console(quiet=True))
-    returns = rows(tmp_path / "out" / "returns.csv")
-    assert len(returns) == len(experiments.ONE_FOR_ALL) * len(experiments.LATENCIES) * 3
-    assert (tmp_path / "out" / "latencies.png").stat().st_size > 5000
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["config"]["episodes"] == 3
+def reproduce(name, tmp_path, **options):
+    kind, make, _ = experiment(name)
+    folders = {"output": str(tmp_path / "out"), "runs": str(tmp_path / "runs")}
+    make(kind(**{**folders, **options}), QUIET)
+    return tmp_path / "out"
 
 
-def test_figure(tmp_path, monkeypatch):
-    source = "[common]\ngamma = { low = 0.9, high = 0.99 }\n[arms.a]\n[arms.b]\ndouble = false"
-    monkeypatch.setattr(experiments, "read_spec", lambda name: parse_spec(source, name))
+def pretend_to_train(monkeypatch, success: Callable[[Training], float]):
+    """Every engine only pretends; the share of successes is `success(training)`."""
+    trained = {}
 
     def engine(jobs):
         for i, job in enumerate(jobs):
-            result = {"mean_return": float(i), "interval": [i - 1, i + 1], "seconds": 10.0}
-            Run.start(job.folder, job.config).finish(result)
-            yield Event(i, "result", result)
+            trained[job.name.partition(" #")[0]] = job.training
+            share = success(job.training)
+            won = np.arange(20) < 20 * share
+            measures = {"success": won.tolist(), "duration_s": (3.0 - won).tolist()}
+            run = Run(job.folder, job.training.to_dict(), job.training.hash)
+            run.start()
+            run.log(steps=100, success=share, evaluation=share)
+            run.finish(
+                {
+                    "mean_return": float(share),
+                    "interval": [0.0, 1.0],
+                    "returns": won.tolist(),
+                    "measures": measures,
+                    "seconds": 60.0,
+                    "split_s": {"physics": 30.0},
+                }
+            )
+            yield Event(i, "result", read_result(job.folder))
 
-    output = tmp_path / "out"
-    experiments.figure("figure2a", 4, engine, output, tmp_path / "sweep", Console(quiet=True))
-    assert [float(row["mean_return"]) for row in rows(output / "table.csv")] == list(range(8))
-    record = json.loads((output / "config.json").read_text())
+    for module in ("study", "figure2"):
+        monkeypatch.setattr(f"midstride.paper.{module}.make_engine", lambda *given: engine)
+    return trained
+
+
+# --- The experiments by name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_says_what_it_is_and_what_can_be_told(name):
+    options, make, description = experiment(name)
+    assert callable(make)
+    assert len(description.splitlines()[0]) > 30
+    assert set(help_of(options)) == set(types_of(options))
+    options()  # every option has a default
+
+
+def test_unknown_experiments_are_named():
+    with pytest.raises(ValueError, match="unknown experiment tabel1; did you mean table1"):
+        experiment("tabel1")
+
+
+# --- What is other than the specification has it
+
+
+def test_values_are_set_by_their_type():
+    spec = with_set(
+        read_spec("table1"), ["objects=3", "observation=state", "learning_rate=1e-3", "depth=false"]
+    )
+    expected = {"objects": 3, "observation": "state", "learning_rate": 1e-3, "depth": False}
+    assert {name: spec.common[name] for name in expected} == expected
+    assert with_set(read_spec("table1"), ["objects=2,4"]).common["objects"] == (2, 4)
+    spec = with_set(read_spec("awareness"), ["hidden=64", "task=pendulum", "agent=drqn"])
+    assert spec.common["hidden"] == (64,)
+    assert with_set(read_spec("awareness"), ["agent=drqn", "lstm_size=8"]).common["lstm_size"] == 8
+    drawn = with_set(read_spec("table1"), ["latency=episode:0,100ms"])
+    assert drawn.common["latency"] == "episode:0,100ms"
+    assert drawn.hash != read_spec("table1").hash
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("mode=blocking", "mode is what the arms of table1 differ in"),
+        ("knowledge=vector_to_go", "knowledge is what the arms of table1 differ in"),
+        ("seed=3", "counted up from first_seed"),
+        ("objects", "set takes NAME=VALUE, got 'objects'"),
+        ("=3", "set takes NAME=VALUE"),
+        ("objects=many", "objects must be a whole number or 2 values"),
+        ("scenes=0", "scenes must be at least 1, got 0"),
+        ("observe=state", "unknown setting observe; did you mean observation"),
+        ("agent=sac", "unknown agent 'sac'"),
+    ],
+)
+def test_what_cannot_be_set_is_named(text, error):
+    with pytest.raises(ValueError, match=error):
+        with_set(read_spec("table1"), [text])
+
+
+def test_arms_are_called_by_name_or_by_how_it_begins():
+    assert list(with_arms(read_spec("table1"), ["2", "5"]).arms) == [
+        "2: blocking, penalty", "5: concurrent, penalty, VTG",
+    ]  # fmt: skip
+    assert list(with_arms(read_spec("grasp-latencies"), ["60ms"]).arms) == [
+        "60ms, unaware", "60ms, vector-to-go",
+    ]  # fmt: skip
+    assert list(with_arms(read_spec("grasp-ablation"), ["no shifts"]).arms) == ["no shifts"]
+    with pytest.raises(ValueError, match="table1 has no arm 9: choose from 1, 2, 3, 4, 5, 6, 7"):
+        with_arms(read_spec("table1"), ["2", "9"])
+
+
+def test_a_folder_is_named_by_what_is_unusual():
+    def names(**options):
+        prepared = prepare("table1", GridOptions(**options))
+        return prepared.output.as_posix(), prepared.folder.as_posix()
+
+    assert names(first_seed=3) == ("results/table1", "runs/table1")
+    assert names(set=("observation=state", "objects=3"), arms=("2", "5")) == (
+        "results/table1-state-3-objects-arms-2-5",
+        "runs/table1-state-3-objects",  # trainings are shared, whichever rows are asked for
+    )
+    assert names(set=("latency=episode:0,100ms",))[0] == "results/table1-latency_episode_0_100ms"
+    assert len(names(set=TINY_GRASP)[0]) < 100
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error"),
+    [
+        ("grasp-ablation", {"set": ("observation=state",)}, "is of what is done with images"),
+        ("grasp-latencies", {"set": ("latency=60ms",)}, "latency is what the arms"),
+        ("table1", {"seeds": 0}, "seeds must be at least 1, got 0"),
+        ("awareness", {"address": "auto"}, "add --engine ray"),
+    ],
+)
+def test_bad_options_are_named(tmp_path, name, options, error):
+    with pytest.raises(ValueError, match=error):
+        reproduce(name, tmp_path, **options)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_arms_that_are_the_same_are_named(tmp_path, monkeypatch):
+    same = parse_spec("[arms.a]\ndouble = true\n[arms.b]", "same")
+    monkeypatch.setattr("midstride.paper.study.read_spec", lambda name: same)
+    with pytest.raises(ValueError, match="two of the arms to compare are the same"):
+        reproduce("awareness", tmp_path)
+
+
+def test_few_trainings_are_called_a_sketch():
+    assert sketch(1) == " (a sketch: one training each, not 8)"
+    assert sketch(8) == ""
+
+
+# --- Awareness and latencies
+
+
+def test_awareness(tmp_path):
+    out = reproduce("awareness", tmp_path, set=TINY, seeds=1, first_seed=4)
+    returns = rows(out / "returns.csv")
+    kinds = [*read_spec("awareness").arms]
+    kinds.insert(1, RUN_AT)
+    assert list(dict.fromkeys(row["kind"] for row in returns)) == kinds
+    assert {row["seed"] for row in returns} == {"4"}
+    assert len(returns) == 5 * 8
+    curves = rows(out / "curves.csv")
+    assert [int(row["steps"]) for row in curves] == [160, 320] * 4
+    table = markdown(out / "table.md")
+    assert list(table) == kinds
+    by_kind = {
+        kind: [float(row["return"]) for row in returns if row["kind"] == kind] for kind in kinds
+    }
+    assert table["blocking"][1] == "1.00"
+    assert float(table[RUN_AT][0]) == pytest.approx(np.mean(by_kind[RUN_AT]), rel=0.05)
+    assert (out / "curves.png").stat().st_size > 5000
+    record = json.loads((out / "config.json").read_text())
+    assert record["config"]["seeds"] == [4]
+    assert record["config"]["trainings"]["unaware"]["environment"]["latency"] == "50ms"
+    assert {"command", "versions", "commit", "machine"} <= record.keys()
+
+    (arm,) = (tmp_path / "runs").glob("*/trials/unaware/0004")
+    (blocking,) = (tmp_path / "runs").glob("*/trials/blocking/0004")
+    late = Training.from_dict(read_record(arm))
+    found = [e.total for e in final_episodes(load(blocking), late.environment, late.run)]
+    assert found == by_kind[RUN_AT]  # the frozen world's policy, where the unaware one lives
+    again = [e.total for e in final_episodes(load(arm), late.environment, late.run)]
+    assert again == by_kind["unaware"]  # and in the same episodes
+
+    (out / "curves.png").unlink()
+    (out / "config.json").write_text(json.dumps({**record, "commit": "of the trainings"}))
+    reproduce("awareness", tmp_path, set=TINY, seeds=1, first_seed=4)
+    assert (out / "curves.png").exists()  # drawing again does not touch provenance
+    assert json.loads((out / "config.json").read_text())["commit"] == "of the trainings"
+
+
+def test_without_blocking_there_is_nothing_to_run_late(tmp_path, monkeypatch):
+    pretend_to_train(monkeypatch, lambda training: 0.5)
+    monkeypatch.setattr(awareness, "run_at_latency", None)
+    out = reproduce("awareness", tmp_path, arms=("unaware",), seeds=2)
+    assert markdown(out / "table.md") == {"unaware": ["0.50 ± 0.00", "0.50, 0.50"]}
+
+
+def test_a_failed_training_is_told_and_tried_again(tmp_path, monkeypatch):
+    pretend_to_train(monkeypatch, lambda training: 0.5)
+    pretending = study.make_engine("local", None, None)
+    calls = []
+
+    def engine(jobs):
+        calls.append([job.name for job in jobs])
+        for i, job in enumerate(jobs):
+            if job.name.startswith("unaware"):
+                yield Event(i, "error", "out of luck")
+            else:
+                yield from (event._replace(job=i) for event in pretending([job]))
+
+    monkeypatch.setattr(study, "make_engine", lambda *given: engine)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"1 of 4 trainings failed \(unaware\)"):
+            reproduce("awareness", tmp_path, seeds=1)
+    assert [len(names) for names in calls] == [4, 1]
+
+
+def test_latencies(tmp_path):
+    out = reproduce("latencies", tmp_path, set=TINY, seeds=1, episodes=3)
+    returns = rows(out / "returns.csv")
+    assert len(returns) == 4 * 5 * 3
+    assert {float(row["latency_s"]) for row in returns} == {0, 0.005, 0.01, 0.025, 0.05}
+    assert list(markdown(out / "table.md")) == list(read_spec("latencies").arms)
+    assert (out / "latencies.png").stat().st_size > 5000
+    assert json.loads((out / "config.json").read_text())["config"]["options"]["episodes"] == 3
+
+
+def test_a_latency_means_at_evaluation_what_it_meant_in_training():
+    """One that is always drawn, of those that were: t_AS stays scaled by the longest."""
+    training = Training.of("pointmass", latency="episode:0,25ms,50ms", period="50ms")
+    models = each_latency(training)
+    assert list(models) == [0, 0.025, 0.05]
+    knows = training.with_(knowledge=("selection_time",), latency=models[0.025])
+    envs = knows.environment.make(4)
+    envs.reset(seed=0)
+    observation, *_, info = envs.step(np.zeros(4, int))
+    assert (info["latency_s"] == 0.025).all()
+    assert observation[:, -1].tolist() == [0.5] * 4
+
+
+# --- Figures
+
+
+def test_figure(tmp_path, monkeypatch):
+    source = (
+        "[common]\ngamma_per_s = { low = 0.8, high = 0.99 }\n[arms.a]\n[arms.b]\ndouble = false"
+    )
+    monkeypatch.setattr("midstride.paper.study.read_spec", lambda name: parse_spec(source, name))
+    pretend_to_train(monkeypatch, lambda t: t.run.seed / 10 + 0.05 * (not t["double"]))
+    out = reproduce("figure2a", tmp_path, trials=4)
+    found = [float(row["mean_return"]) for row in rows(out / "table.csv")]
+    assert found == pytest.approx([0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35])
+    record = json.loads((out / "config.json").read_text())
     assert record["config"]["specification"] == source
-    assert record["seconds"] == 80
-    pair = rows(output / "pairs.csv")[0]
-    assert (pair["arm"], float(pair["difference"])) == ("b", 1.0)
+    assert record["seconds"] == 8 * 60
+    pair = rows(out / "pairs.csv")[0]
+    assert (pair["arm"], float(pair["difference"])) == ("b", pytest.approx(0.05))
     assert float(pair["improvement"]) == pytest.approx(1)
-    assert (output / "report.html").exists()
-    assert not (output / "trials").exists()
+    assert (out / "report.html").exists()
+    assert not (out / "trials").exists()
+
+
+# --- Grasping
+
+
+def test_table1_and_again_from_what_it_left(tmp_path, monkeypatch):
+    """Two rows, two seeds, trained for a moment: everything that is promised is written."""
+    filmed = []
+
+    def film_run(run, path, episodes, seed, console):
+        filmed.append(run)
+        for ending in (".mp4", ".png"):
+            path.with_suffix(ending).write_text(run.parent.name)
+        return True
+
+    monkeypatch.setattr(table1, "film_run", film_run)
+    options = {"set": TINY_GRASP, "seeds": 2, "arms": ("2", "5")}
+    out = reproduce("table1", tmp_path, **options)
+    assert {path.name for path in out.iterdir()} == {
+        "table.md", "table.csv", "comparison.md", "episodes.csv", "table.png", "curves.png",
+        "cost.md", "config.json", "row2.mp4", "row2.png", "row5.mp4", "row5.png",
+    }  # fmt: skip
+    assert (out / "row2.mp4").read_text() == "2-blocking-penalty"
+    assert (out / "row5.mp4").read_text() == "5-concurrent-penalty-vtg"
+    table = markdown(out / "table.md")
+    late = "2 run concurrently: blocking, penalty"
+    assert list(table) == ["2: blocking, penalty", late, "5: concurrent, penalty, VTG"]
+    assert table["2: blocking, penalty"][-3] == "91.53 % ± 1.04"
+    assert table[late][-3] == ""
+    assert list(markdown(out / "comparison.md")) == list(table)
+    assert "nan" not in (out / "comparison.md").read_text()
+    episodes = rows(out / "episodes.csv")
+    assert len(episodes) == 3 * 2 * 8
+    durations = {
+        row["row"]: [float(e["duration_s"]) for e in episodes if e["row"] == row["row"]]
+        for row in episodes
+    }
+    assert list(durations) == ["2", "2 run concurrently", "5"]
+    assert max(durations["2 run concurrently"]) <= 6.0 + 1e-6  # 20 steps of 300 ms
+    assert max(durations["2"]) > 6.0
+    cost = (out / "cost.md").read_text()
+    assert all(piece in cost for piece in ("demonstrations", "physics", "labelling", "fitting"))
+    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.json")}
+    assert len(stamps) == 4
+    reproduce("table1", tmp_path, **options)
+    assert len(filmed) == 2  # not again
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+
+
+def test_the_gap_at_each_latency_is_told(tmp_path, monkeypatch):
+    shares = {("60ms", 0): 0.95, ("60ms", 1): 1.0, ("240ms", 0): 0.25, ("240ms", 1): 0.75}
+    trained = pretend_to_train(monkeypatch, lambda t: shares[t["latency"], len(t["knowledge"])])
+    out = reproduce("grasp-latencies", tmp_path, arms=("60ms", "240ms"))
+    assert {(t["latency"], len(t["knowledge"])) for t in trained.values()} == set(shares)
+    assert all(t["step_penalty"] == 0.01 for t in trained.values())
+    assert {path.name for path in out.iterdir()} == {
+        "table.md", "gap.md", "episodes.csv", "latencies.png", "curves.png", "cost.md",
+        "config.json",
+    }  # fmt: skip
+    gaps = markdown(out / "gap.md")
+    assert list(gaps) == ["60ms", "240ms"]
+    assert gaps["60ms"][0].startswith("+5.0 (")
+    assert gaps["240ms"][0].startswith("+50.0 (")
+    assert len(rows(out / "episodes.csv")) == 4 * 3 * 20
+    assert json.loads((out / "config.json").read_text())["seconds"] == 4 * 3 * 60
+
+
+def test_each_addition_of_ours_is_taken_away_once(tmp_path, monkeypatch):
+    trained = pretend_to_train(monkeypatch, lambda t: 0.5 + 0.25 * t["averaged"])
+    out = reproduce("grasp-ablation", tmp_path, seeds=2)
+    usual = Training.of(
+        "grasp", "qtopt", step_penalty=0.01, knowledge=("vector_to_go",), seed=1
+    )  # row 5
+    assert trained == {
+        "as it is": usual,
+        "no auxiliary head": usual.with_(auxiliary_weight=0.0),
+        "no shifts": usual.with_(shift=0),
+        "newest weights": usual.with_(averaged=False),
+        "two rounds of search": usual.with_(acting_rounds=2),
+    }
+    success = {arm: cells[0].split()[0] for arm, cells in markdown(out / "table.md").items()}
+    assert success == {k: "50.0%" if k == "newest weights" else "75.0%" for k in trained}
+    changes = {arm: cells[0].split()[0] for arm, cells in markdown(out / "difference.md").items()}
+    assert changes == {
+        k: "-25.0" if k == "newest weights" else "+0.0" for k in trained if k != "as it is"
+    }
+    assert len(rows(out / "episodes.csv")) == 5 * 2 * 20
+
+
+def test_a_training_of_another_experiment_is_taken_as_it_is(tmp_path, monkeypatch):
+    """Row 5 of Table 1 is the ablation as it is."""
+    trained = pretend_to_train(monkeypatch, lambda training: 0.5)
+    reproduce("grasp-ablation", tmp_path, seeds=1, arms=("as it is",))
+    assert list(trained) == ["as it is"]
+    results = list(tmp_path.rglob(RESULT))
+    trained.clear()
+    spec = with_arms(read_spec("table1"), ["4", "5"])
+    options = GridOptions(seeds=1)
+    train(Study(spec, tmp_path / "out", tmp_path / "runs" / "table1", options), options, QUIET)
+    assert list(trained) == ["4: concurrent, penalty"]
+    assert len(list(tmp_path.rglob(RESULT))) == len(results) + 2
+
+
+def test_scripted_grasping(tmp_path, monkeypatch):
+    monkeypatch.setattr("midstride.paper.scripted.ENVS", 4)
+    monkeypatch.setattr("midstride.paper.scripted.OBJECT_SETS", ("train",))
+    kind, make, _ = experiment("scripted")
+    make(kind(episodes=3, output=str(tmp_path)), QUIET)
+    found = rows(tmp_path / "episodes.csv")
+    assert len(found) == 2 * 2 * 4
+    won = [float(row["success"]) for row in found if row["policy"] == "privileged"]
+    assert np.mean(won) > 0.8
+    assert next(iter(markdown(tmp_path / "table.md"))) == "blocking, privileged, train"
+
+
+# --- The controller that nobody trained
+
+
+def test_latency_hurts_a_controller_and_knowledge_heals(tmp_path, capsys):
+    controller.run(
+        controller.Options(latencies=("0", "60ms"), episodes=16, output=str(tmp_path)), Console()
+    )
+    assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+    lines = [
+        line.split("│")[1:4] for line in capsys.readouterr().out.splitlines() if " ms │" in line
+    ]
+    returns = {line[0].strip(): [float(cell.split("±")[0]) for cell in line[1:]] for line in lines}
+    unaware, aware = zip(*returns.values(), strict=True)
+    assert list(returns) == ["0 ms", "60 ms"]
+    assert unaware[0] == aware[0] > 500
+    assert unaware[1] < 0.75 * unaware[0]
+    assert aware[1] > 0.95 * aware[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"latencies": ()}, "at least one latency"),
+        ({"episodes": 1}, "episodes must be at least 2, got 1"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"latencies": ("100ms",)}, "longer than the period of 60 ms"),
+    ],
+)
+def test_bad_options_of_the_controller_are_named(tmp_path, options, error):
+    with pytest.raises(ValueError, match=error):
+        controller.run(controller.Options(**options, output=str(tmp_path / "out")), QUIET)
+    assert not (tmp_path / "out").exists()

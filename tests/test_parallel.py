@@ -3,47 +3,64 @@
 import multiprocessing
 import os
 import signal
-from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 from rich.console import Console
 
 from midstride.disk.runs import Run, read_result
-from midstride.learn.config import Config
-from midstride.learn.train import train
+from midstride.learn.agents import Training
+from midstride.learn.train import Progress, train
 from midstride.policies import load
-from midstride.scale.local import KILLED, Job, run_jobs, train_all
+from midstride.scale.jobs import KILLED, Job, reason
+from midstride.scale.local import run_jobs
+from midstride.scale.show import status, train_all
 from tests.helpers import wait_until
 
-TINY = Config(
-    task="pointmass", steps=800, num_envs=4, hidden=(16,), learning_starts=100, batch_size=16,
+TINY = Training.of(
+    "pointmass", steps=800, num_envs=4, hidden=(16,), learning_starts=100, batch_size=16,
     evaluate_every=400, evaluation_episodes=2, checkpoint_every=400,
 )  # fmt: skip
 
 
 def jobs(folder, count, **options):
-    return [
-        Job(f"seed {s}", replace(TINY, seed=s, **options), folder / str(s)) for s in range(count)
-    ]
+    return [Job(f"seed {s}", TINY.with_(seed=s, **options), folder / str(s)) for s in range(count)]
 
 
 def test_workers_give_what_a_training_here_gives(tmp_path):
-    results = train_all(jobs(tmp_path, 3), Console(quiet=True), workers=2)
-    alone = train(replace(TINY, seed=1), tmp_path / "alone")
+    results = train_all(jobs(tmp_path, 3), Console(quiet=True), partial(run_jobs, workers=2))
+    alone = train(TINY.with_(seed=1), tmp_path / "alone")
     assert results[1]["returns"] == alone["returns"]
     assert results[0]["returns"] != alone["returns"]
 
 
 def test_a_failed_job_stops_nothing_but_itself(tmp_path):
     (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "config.json").write_text("{}")
+    (tmp_path / "0" / "result.json").write_text("{}")
     events = list(run_jobs(jobs(tmp_path, 3), workers=1))
     ends = {e.job: (e.kind, e.content) for e in events if e.kind in ("result", "error")}
     assert [ends[i][0] for i in range(3)] == ["error", "result", "result"]
     assert "holds a run already" in ends[0][1]
     with pytest.raises(RuntimeError, match=r"seed 0 failed: .* holds a run already"):
         train_all([jobs(tmp_path, 1)[0]], Console(quiet=True))
+
+
+def test_whatever_goes_wrong_in_a_worker_comes_back_as_a_sentence(tmp_path):
+    broken = Job("broken", None, tmp_path)
+    (started, ended) = run_jobs([broken], workers=1)
+    assert started.kind == "started"
+    assert ended.kind == "error"
+    assert ended.content.startswith("AttributeError: 'NoneType'")
+    assert reason(ValueError("steps must be at least 1")) == "steps must be at least 1"
+    assert reason(KeyError("x")) == "KeyError: 'x'"
+    assert reason(MemoryError()) == "MemoryError"
+    assert reason(RuntimeError("\nfirst line\nsecond")) == "first line"
+
+
+def test_nothing_is_shown_of_returns_before_there_is_one():
+    assert "return    - eps" in status(Progress(100, 200, 50.0, None, 0.5))
+    assert "return  612 eps" in status(Progress(100, 200, 50.0, 612.3, 0.5))
 
 
 def children() -> set[int | None]:
@@ -81,7 +98,8 @@ def test_unfinished_runs_are_resumed_or_restarted(tmp_path):
 
 
 def _parent(folder):
-    train_all(jobs(folder, 2, steps=10**6, checkpoint_every=10**9), Console(quiet=True), workers=2)
+    endless = jobs(folder, 2, steps=10**6, checkpoint_every=10**9)
+    train_all(endless, Console(quiet=True), partial(run_jobs, workers=2))
 
 
 def _alive(pid: int) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from midstride.measure.comparisons import (
+from midstride.measure.statistics import (
     area,
     better,
     by_arm,
@@ -19,6 +19,7 @@ from midstride.measure.comparisons import (
     paired,
 )
 from midstride.report.page import write_report
+from midstride.sweep.disk import read_table
 
 
 def test_iqm_is_scipys_trimmed_mean():
@@ -72,8 +73,6 @@ def table(folder, draws=6, failed=()):
 
 def test_pairs_leave_out_draws_that_failed_anywhere(tmp_path):
     table(tmp_path, failed={("plain", 3)})
-    from midstride.sweep.disk import read_table
-
     draws, values = paired(by_arm(read_table(tmp_path)))
     assert draws == [0, 1, 2, 4, 5]
     assert (values[1] - values[0]).tolist() == [100] * 5

@@ -5,7 +5,9 @@ import itertools
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from midstride.paper import experiment, theory
 from midstride.paper.theory import RANDOM_LATENCIES, cases, delayed_blocking_value, explain
 from midstride.paper.theory import measure as measure_row
 from midstride.theory.knowledge import KNOWLEDGE, best_with, blocking_value, turntable
@@ -117,12 +119,11 @@ def test_too_many_policies_is_an_error():
 
 
 def test_reproduce_theory(tmp_path, capsys, monkeypatch):
-    from midstride import cli
-    from midstride.paper import theory as experiment
-
     few = [case for case in cases() if case[1] in ("0/3", "3/3") or case[0] == 0]
-    monkeypatch.setattr(experiment, "cases", lambda: few)
-    cli.main(["reproduce", "theory", "--output", str(tmp_path)])
+    monkeypatch.setattr(theory, "cases", lambda: few)
+    options, reproduce, description = experiment("theory")
+    assert description.startswith("Theory: which knowledge is necessary and sufficient")
+    reproduce(options.from_dict({"output": str(tmp_path)}), Console())
     out = capsys.readouterr().out
     assert "knowledge is necessary" in " ".join(out.split())
     with (tmp_path / "table.csv").open() as file:

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.envs.concurrent import Concurrent
 from midstride.extras import needed_by
-from midstride.sim.camera import Camera, Image
-from midstride.sim.task import Viewpoint
+from midstride.sim.camera import Image
+from midstride.sim.follow import Follower
 from midstride.timing import LatencyModel
 
 Array = NDArray[np.float64]
@@ -76,6 +75,7 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
         self._over = True
         self.physics = self.dm_env.physics
         self.model, self.data = self.physics.model.ptr, self.physics.data.ptr
+        self._follower = Follower(self.model)
         period_s = self.dm_env.control_timestep()
         self.frame_skip = round(period_s / self.physics.timestep())
         self.render_mode = render_mode
@@ -119,13 +119,7 @@ class DMControlEnv(gymnasium.Env[Array, Any], gymnasium.utils.EzPickle):
     def render(self) -> Image | None:
         if self.render_mode is None:
             return None
-        mujoco.mj_kinematics(self.model, self.data)
-        centre, extent = self.model.stat.center, self.model.stat.extent
-        root = self.data.subtree_com[0] if self.model.nbody > 1 else centre
-        x, y, z = (float(v) for v in root)
-        distance = 1.6 * float(extent)
-        viewpoint = Viewpoint((x, y - distance, z + 0.4 * distance), (x, y, z), 45)
-        return Camera(viewpoint).of_data(self.model, self.data)
+        return self._follower.picture(self.data)
 
     @property
     def dt(self) -> float:

@@ -27,6 +27,7 @@ class Environment(Settings):
 
     kind: ClassVar[str] = "setting of the environment"
     recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
+    filmed: ClassVar[str] = "pictures"  # how: see report/film.py
     task: str
 
     def make(

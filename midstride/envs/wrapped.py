@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from midstride.envs.concurrent import Concurrent
-from midstride.envs.learnable import Environment, Hints
+from midstride.envs.learnable import Environment, Hints, Image
+from midstride.envs.physics import MovesByTicks
+from midstride.envs.vector import check_render_mode
 from midstride.knowledge import MAX_STACK, Layout, check_features
 from midstride.settings import Range
+from midstride.sim.follow import Follower
 from midstride.timing import (
     Latency,
     Time,
@@ -112,12 +115,25 @@ class WrappedEnvs(SyncVectorEnv):
         render_mode: str | None = None,
         observe_switch: bool = False,
     ) -> None:
-        make = partial(settings.make_one, render_mode, observe_switch)
+        # We render, without OpenGL: the environments themselves need not.
+        make = partial(settings.make_one, None, observe_switch)
         super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
         self.layout: Layout = self.envs[0].get_wrapper_attr("layout")
         self.timing: Timing = self.envs[0].get_wrapper_attr("timing")
         longest = self.envs[0].spec.max_episode_steps if self.envs[0].spec else None
         self.hints = Hints(longest_episode=longest)
+        self.render_mode = check_render_mode(render_mode)
+
+    @cached_property
+    def _followers(self) -> list[Follower]:
+        return [Follower(cast(MovesByTicks, env.unwrapped).model) for env in self.envs]
+
+    def render(self) -> tuple[Image, ...] | None:  # type: ignore[override]
+        """A picture of each robot."""
+        if self.render_mode is None:
+            return None
+        pairs = zip(self._followers, self.envs, strict=True)
+        return tuple(f.picture(cast(MovesByTicks, env.unwrapped).data) for f, env in pairs)
 
 
 def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from midstride.disk.runs import RESULT, Run
-from midstride.envs.learnable import LearnableEnvs
-from midstride.learn.agent import Agent, configure_jax
+from midstride.envs.learnable import Environment, LearnableEnvs
+from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
 from midstride.learn.stopwatch import Stopwatch
-from midstride.measure.evaluate import EVALUATION_SCENES, EVALUATION_SEED, evaluate_in
+from midstride.measure.evaluate import EVALUATION_SCENES, EVALUATION_SEED, Episode, evaluate_in
 from midstride.measure.statistics import interval
-from midstride.policies import save_policy
+from midstride.policies import Policy, save_policy
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
@@ -141,21 +141,27 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
     )
 
 
+def final_episodes(policy: Policy, environment: Environment, run: RunSettings) -> list[Episode]:
+    """Those that a training's policy is judged by, in its own environment or in another.
+
+    Runs of several seeds are compared as wholes: their episodes must not be the same ones, nor in
+    scenes that anything was chosen by.
+    """
+    has_scenes = environment.for_evaluation(EVALUATION_SCENES) != environment
+    return evaluate_in(
+        policy,
+        environment,
+        FINAL_EPISODES * run.evaluation_episodes,
+        EVALUATION_SEED + (100_000 * run.seed if has_scenes else 0),
+        FINAL_SCENES + run.seed,
+    )
+
+
 def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
     """Evaluate, save the policy, write the result."""
     training, policy = trainer.training, trainer.agent.averaged_policy()
-    # Runs of several seeds are pooled: their episodes must not be the same ones, nor in scenes
-    # that anything was chosen by.
-    judged = training.environment.for_evaluation(EVALUATION_SCENES) != training.environment
-    offset = 100_000 * training.run.seed if judged else 0
     with trainer.clock.of("evaluation"):
-        episodes = evaluate_in(
-            policy,
-            training.environment,
-            FINAL_EPISODES * training.run.evaluation_episodes,
-            EVALUATION_SEED + offset,
-            FINAL_SCENES + training.run.seed,
-        )
+        episodes = final_episodes(policy, training.environment, training.run)
     totals = [episode.total for episode in episodes]
     seconds = round(trainer.elapsed_s, 1)
     result = {

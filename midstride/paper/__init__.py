@@ -1,1 +1,28 @@
 """The paper's results, one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from midstride.settings import Settings, check_name
+
+EXPERIMENTS = {
+    "theory": "midstride.paper.theory",
+    "awareness": "midstride.paper.awareness",
+    "latencies": "midstride.paper.latencies",
+    "figure2a": "midstride.paper.figure2a",
+    "figure2b": "midstride.paper.figure2b",
+    "scripted": "midstride.paper.scripted",
+    "table1": "midstride.paper.table1",
+    "grasp-latencies": "midstride.paper.grasp_latencies",
+    "grasp-ablation": "midstride.paper.grasp_ablation",
+}
+
+
+def experiment(name: str) -> tuple[type[Settings], Callable[[Any, Any], None], str]:
+    """The options of an experiment, what makes it (options, console), and what it is."""
+    check_name(name, tuple(EXPERIMENTS), "experiment")
+    module = import_module(EXPERIMENTS[name])
+    return module.Options, module.reproduce, (module.__doc__ or "").strip()

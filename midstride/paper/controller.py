@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 from mujoco.batch import Batch
@@ -22,10 +22,13 @@ from rich.table import Table
 from scipy.linalg import solve_discrete_are
 
 from midstride.envs.vector import available_cores
-from midstride.tasks import make_task
+from midstride.measure.statistics import half_width
+from midstride.report.curves import save_figure
+from midstride.settings import Range, Settings
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
 from midstride.tasks.env import TaskVectorEnv
-from midstride.timing import to_ticks
+from midstride.tasks.settings import TaskSettings, make_task
+from midstride.timing import parse_s, to_ticks
 
 Array = NDArray[np.float64]
 Controller = Callable[[NDArray[np.float32]], Array]
@@ -100,6 +103,29 @@ def make_controller(n: int, period_s: float, latency_s: float, aware: bool) -> C
 
 
 @dataclass(frozen=True)
+class Options(Settings):
+    """Options of the comparison."""
+
+    kind: ClassVar[str] = "option"
+
+    latencies: tuple[str, ...] = ("0", "10ms", "20ms", "30ms", "40ms", "50ms", "60ms")
+    """from an observation to the switch to the action chosen on it, each (25ms, 0.025)"""
+    period: str = "60ms"
+    """from one observation to the next"""
+    episodes: Annotated[int, Range(2)] = 64
+    """how many episodes at each latency; an interval needs at least 2"""
+    seed: Annotated[int, Range(0)] = 0
+    """seed of the first episode; the others count up from it"""
+    output: str = "latency"
+    """folder for the picture"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.latencies:
+            raise ValueError("give at least one latency")
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Episodes of one controller at one latency."""
 
@@ -110,20 +136,14 @@ class Outcome:
     command: Array  # (steps, episodes): displacement of the cart, in m
 
 
-def run(latency_s: float, aware: bool, period_s: float, episodes: int, seed: int) -> Outcome:
+def play(latency_s: float, aware: bool, options: Options) -> Outcome:
     """Run whole episodes side by side, one environment each."""
-    envs = gymnasium.make_vec(
-        "midstride/CartpoleSwingup-v0",
-        num_envs=episodes,
-        latency=latency_s,
-        period=period_s,
-        knowledge=("vector_to_go",),
-        actions="continuous",
-        autoreset_mode="Disabled",
+    period_s, episodes = parse_s(options.period), options.episodes
+    envs = TaskVectorEnv(
+        _environment(latency_s, options), episodes, None, autoreset_mode="Disabled"
     )
-    assert isinstance(envs, TaskVectorEnv)
     act = make_controller(episodes, period_s, latency_s, aware)
-    observation, _ = envs.reset(seed=seed)
+    observation, _ = envs.reset(seed=options.seed)
     returns, heights, commands = np.zeros(episodes), [], []
     truncated = np.zeros(episodes, bool)
     while not truncated.all():
@@ -135,17 +155,21 @@ def run(latency_s: float, aware: bool, period_s: float, episodes: int, seed: int
     return Outcome(latency_s, aware, returns, np.array(heights), np.array(commands))
 
 
-def compare(
-    latencies_s: Sequence[float],
-    period_s: float,
-    episodes: int,
-    seed: int,
-    output: Path,
-    console: Console,
-) -> None:
+def _environment(latency_s: float, options: Options) -> TaskSettings:
+    return TaskSettings(
+        latency=latency_s,
+        period=options.period,
+        knowledge=("vector_to_go",),
+        actions="continuous",
+    )
+
+
+def run(options: Options, console: Console) -> None:
     """Run both controllers at each latency; print the table, save the picture."""
+    latencies_s = [parse_s(text) for text in options.latencies]
     for latency_s in latencies_s:  # reject what does not fit before anything runs
-        TaskVectorEnv("cartpole", latency=latency_s, period=period_s)
+        _environment(latency_s, options)
+    output, period_s = Path(options.output), parse_s(options.period)
     output.mkdir(parents=True, exist_ok=True)
     jobs = [(latency_s, aware) for latency_s in latencies_s for aware in (False, True)]
     outcomes = []
@@ -155,12 +179,12 @@ def compare(
         for latency_s, aware in jobs:
             name = "aware" if aware else "unaware"
             progress.update(bar, description=f"latency {latency_s * 1e3:3.0f} ms, {name:7}")
-            outcomes.append(run(latency_s, aware, period_s, episodes, seed))
+            outcomes.append(play(latency_s, aware, options))
             progress.advance(bar)
     console.print(make_table(outcomes, period_s))
     console.print(explain(outcomes))
     path = output / "latency.png"
-    plot(outcomes, period_s).savefig(path, dpi=150)
+    save_figure(path, plot(outcomes, period_s))
     console.print(f"Picture: [bold]{path}[/bold]")
 
 

@@ -1,13 +1,15 @@
-"""The paper's question 1 on the turntable: value against latency, by kind of knowledge."""
+"""Theory: which knowledge is necessary and sufficient, exactly, on the turntable (seconds).
+
+The paper's question 1: the best value against latency, by kind of knowledge. Writes table.csv,
+values.png and config.json.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,7 +18,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from midstride.disk.files import write_provenance, write_whole
+from midstride.disk.files import write_provenance
+from midstride.report.curves import save_figure
+from midstride.settings import Settings
+from midstride.sweep.disk import write_csv
 from midstride.theory.knowledge import (
     KNOWLEDGE,
     NULL_ACTION,
@@ -29,6 +34,16 @@ from midstride.theory.tabular import ConcurrentMDP, solve_blocking
 GAMMA, PERIOD_TICKS, SLIPS = 0.9, 3, (0.0, 0.3)
 RANDOM_LATENCIES, RANDOM_PROBABILITIES = (1, 3), (0.5, 0.5)
 BLOCKING, DELAYED = "blocking", "blocking after the first latency"
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """Options of the experiment."""
+
+    kind: ClassVar[str] = "option"
+
+    output: str = "results/theory"
+    """folder for the table, the plot and the configuration"""
 
 
 @dataclass(frozen=True)
@@ -90,14 +105,6 @@ def make_table(rows: list[Row]) -> Table:
     return table
 
 
-def as_csv(rows: list[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["slip", "latency", *rows[0].values])
-    writer.writerows([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
-    return text.getvalue()
-
-
 def explain(rows: list[Row]) -> str:
     """What the table shows, in its own numbers."""
 
@@ -149,19 +156,18 @@ def plot(rows: list[Row]) -> Figure:
     return figure
 
 
-def reproduce(output: Path, console: Console) -> None:
+def reproduce(options: Options, console: Console) -> None:
     """Compute the table, print it with what it shows, and save table, plot and provenance."""
-    start = time.perf_counter()
+    start, output = time.perf_counter(), Path(options.output)
     rows = [
         measure(*case)
         for case in track(cases(), "Trying every policy", console=console, transient=True)
     ]
     console.print(make_table(rows))
     console.print(explain(rows))
-    picture = io.BytesIO()
-    plot(rows).savefig(picture, dpi=150, format="png")
-    write_whole(output / "values.png", picture.getvalue())
-    write_whole(output / "table.csv", as_csv(rows))
+    save_figure(output / "values.png", plot(rows))
+    lines = ([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
+    write_csv(output / "table.csv", ["slip", "latency", *rows[0].values], lines)
     config = {
         "gamma": GAMMA,
         "period_ticks": PERIOD_TICKS,

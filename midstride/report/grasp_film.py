@@ -72,7 +72,7 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
     world.each_turn = record
     while True:
         episode.captures_s.append(start_s)
-        episode.views.append(env._photograph(np.zeros(1, int))[0][0])
+        episode.views.append(env.sight.photograph(np.zeros(1, int))[0][0])
         action = choose(observation, env)
         observation, _, terminated, truncated, info = env.step(action)
         switch_s = start_s + float(info["latency_s"][0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_whole
-from midstride.measure.comparisons import (
+from midstride.measure.statistics import (
     Array,
-    Comparison,
     Estimate,
     area,
     by_arm,
@@ -30,7 +29,8 @@ from midstride.measure.comparisons import (
     paired,
 )
 from midstride.report.curves import save_figure
-from midstride.sweep.disk import SWEEP, read_table
+from midstride.scale.words import format_return
+from midstride.sweep.disk import SWEEP, read_table, write_csv
 
 REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
 Rows = Sequence[Mapping[str, str]]
@@ -62,16 +62,24 @@ def write_report(folder: Path, console: Console) -> None:
     arm_table = [
         ["arm", "trials", "area under the curve", "interquartile mean", "best"],
         *(
-            [arm, str(len(draws)), _text(of_area), _text(of_iqm), f"{best:.0f}"]
+            [arm, str(len(draws)), _text(of_area), _text(of_iqm), format_return(best)]
             for arm, (of_area, of_iqm, best) in summary.items()
         ),
     ]
     pair_table = [
         ["better", "than", "by (mean return)", "probability of improvement"],
-        *([p.arm, p.other, _text(p.difference), _text(p.improvement, 2)] for p in pairs),
+        *([p.arm, p.other, _text(p.difference), _text(p.improvement)] for p in pairs),
     ]
-    write_whole(folder / "arms.csv", _csv_of_arms(summary, len(draws)))
-    write_whole(folder / "pairs.csv", _csv_of_pairs(pairs))
+    write_csv(
+        folder / "arms.csv",
+        ["arm", "draws", *_spread("area"), *_spread("iqm"), "best"],
+        ([a, len(draws), *astuple(s[0]), *astuple(s[1]), s[2]] for a, s in summary.items()),
+    )
+    write_csv(
+        folder / "pairs.csv",
+        ["arm", "other", *_spread("difference"), *_spread("improvement")],
+        ([p.arm, p.other, *astuple(p.difference), *astuple(p.improvement)] for p in pairs),
+    )
     page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, folder)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
@@ -95,9 +103,10 @@ def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
     axes = figure.subplots()
     share = np.linspace(0, 100, values.shape[1])
     for arm, style, of_arm in zip(arms, _styles(arms), values, strict=True):
-        label = f"{arm} ({of_arm.mean():.0f})"
+        label = f"{arm} ({format_return(float(of_arm.mean()))})"
         axes.plot(share, np.sort(of_arm)[::-1], marker=".", ms=4, label=label, **style)
-    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title, ylim=(0, None))
+    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title)
+    axes.set_ylim(bottom=min(0.0, float(values.min())))
     axes.grid(alpha=0.3)
     axes.legend(title="arm (area)", fontsize=8, title_fontsize=8)
     return figure
@@ -129,7 +138,8 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
         axes.set_xticks(range(len(labels)), [_short(label) for label in labels], fontsize=7)
         axes.set_title(name.replace("_", " "), fontsize=10)
         axes.grid(alpha=0.3)
-    panels[0].set_ylim(bottom=0)  # shared by all
+    lowest = min((float(row["mean_return"]) for row in kept), default=0.0)
+    panels[0].set_ylim(bottom=min(0.0, lowest))  # shared by all
     for axes in panels[len(drawn) :]:
         axes.set_axis_off()
     for axes in panels[::columns]:
@@ -162,43 +172,13 @@ def _short(label: str) -> str:
 # --- Tables and page -----------------------------------------------------------------------------
 
 
-def _text(estimate: Estimate, digits: int = 0) -> str:
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+def _text(estimate: Estimate) -> str:
+    value, low, high = map(format_return, (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]"
 
 
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()
-
-
-def _csv_of_arms(summary: Mapping[str, tuple[Estimate, Estimate, float]], draws: int) -> str:
-    heading = ["arm", "draws", "area", "area_low", "area_high", "iqm", "iqm_low", "iqm_high"]
-    heading += ["best"]
-    return _csv(
-        [
-            heading,
-            *(
-                [arm, draws, a.value, a.low, a.high, m.value, m.low, m.high, best]
-                for arm, (a, m, best) in summary.items()
-            ),
-        ]
-    )
-
-
-def _csv_of_pairs(pairs: Iterable[Comparison]) -> str:
-    heading = ["arm", "other", "difference", "difference_low", "difference_high"]
-    heading += ["improvement", "improvement_low", "improvement_high"]
-    lines: list[list[object]] = [
-        [
-            pair.arm,
-            pair.other,
-            *(pair.difference.value, pair.difference.low, pair.difference.high),
-            *(pair.improvement.value, pair.improvement.low, pair.improvement.high),
-        ]
-        for pair in pairs
-    ]
-    return _csv([heading, *lines])
+def _spread(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
 
 
 def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:

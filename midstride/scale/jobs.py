@@ -47,3 +47,11 @@ def do(job: Job, on_progress: OnProgress = lambda progress: None) -> dict[str, A
     return train(
         job.training, job.folder, resume, on_progress, job.tensorboard, job.keep_checkpoint
     )
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, as a sentence: with the error's type, unless it is of those we write."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and isinstance(error, (ValueError, OSError, RuntimeError)):
+        return lines[0]
+    return ": ".join([type(error).__name__, *lines[:1]])

@@ -10,14 +10,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
 from midstride.envs.vector import available_cores
-from midstride.scale.jobs import KILLED, Event, Job, do
+from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint
 
@@ -34,7 +36,7 @@ def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Event]
 
     Interrupted, every worker saves a checkpoint of its job before the interrupt goes on.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     context = multiprocessing.get_context("spawn")
     pool: list[_Worker | None] = [None] * min(workers or available_cores(), len(jobs))
 
@@ -77,7 +79,11 @@ def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Event]
 
 
 def _end(worker: _Worker) -> None:
-    worker.process.terminate()  # raises KeyboardInterrupt there: a job under way is saved
+    if worker.job is None:
+        with suppress(OSError):
+            worker.pipe.send(None)
+    else:
+        worker.process.terminate()  # raises KeyboardInterrupt there: the job is saved
     while worker.process.is_alive() and worker.pipe.poll(_GRACE_S):
         try:
             worker.pipe.recv()
@@ -92,16 +98,18 @@ def _work(pipe: Any, core: int | None) -> None:
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if core is not None:
+    if sys.platform == "linux" and core is not None:
         os.sched_setaffinity(0, {core})
     try:
         while True:
             job = pipe.recv()
+            if job is None:
+                return
             try:
                 result = do(job, lambda progress: pipe.send(("progress", progress)))
                 pipe.send(("result", result))
-            except (ValueError, OSError, RuntimeError, ArithmeticError, MemoryError) as error:
-                pipe.send(("error", str(error) or type(error).__name__))
+            except Exception as error:
+                pipe.send(("error", reason(error)))
             _forget_compiled()
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         return

@@ -1,4 +1,4 @@
-"""Trainings on a Ray cluster: the same jobs as `parallel`, as Ray tasks.
+"""Trainings on a Ray cluster: the same jobs as in `local`, as Ray tasks.
 
 A task trains in a folder of its own, wherever it runs, and sends the files back; the driver puts
 them where a local worker would have written them. Nothing of the algorithm is here.
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from midstride.disk.files import write_whole
+from midstride.disk.runs import RESULT
 from midstride.envs.vector import available_cores
-from midstride.scale.jobs import KILLED, Event, Job, do
+from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 LOST_WORKERS = 3  # times that Ray gives a task to another worker when its own is lost
 _CONNECT_S = 5.0
-_LAST = "result.json"  # of a run's files: what is there with it is whole
 
 
 def connect(address: str | None, workers: int | None = None) -> None:
@@ -74,7 +74,7 @@ def run_on_ray(jobs: Sequence[Job]) -> Iterator[Event]:
                 kind, content, files = "error", KILLED, {}
             except ray.exceptions.RayError as error:
                 kind, content, files = "error", str(error).strip().splitlines()[-1], {}
-            for name in sorted(files, key=lambda name: name == _LAST):
+            for name in sorted(files, key=lambda name: name == RESULT):  # with it all is whole
                 write_whole(jobs[i].folder / name, files[name])
             yield Event(i, kind, content)
     finally:
@@ -88,7 +88,7 @@ def _train_there(job: Job) -> tuple[str, Any, dict[str, bytes]]:
         here = replace(job, folder=Path(folder) / "run")
         try:
             result = do(here)
-        except (ValueError, OSError, RuntimeError, ArithmeticError, MemoryError) as error:
-            return "error", str(error) or type(error).__name__, {}
+        except Exception as error:
+            return "error", reason(error), {}
         files = {path.name: path.read_bytes() for path in here.folder.iterdir() if path.is_file()}
         return "result", result, files

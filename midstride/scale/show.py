@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from midstride.learn.train import Progress
 from midstride.scale.jobs import Engine, Job
 from midstride.scale.local import run_jobs
+from midstride.scale.words import format_return
 
 
 def progress_bars(console: Console) -> Bars:
@@ -27,15 +29,11 @@ def progress_bars(console: Console) -> Bars:
 
 
 def status(progress: Progress) -> str:
+    """How a training is doing, in a line."""
     return (
         f"{progress.steps:>7,} steps {progress.steps_per_second:>5,.0f}/s "
-        f"return {_short(progress.mean_return)} eps {progress.epsilon:.2f}"
+        f"return {format_return(progress.mean_return):>4} eps {progress.epsilon:.2f}"
     )
-
-
-def _short(value: float) -> str:
-    """Returns of thousands, and returns of one."""
-    return f"{value:>4.0f}" if abs(value) >= 10 else f"{value:>4.2f}"
 
 
 def train_all(
@@ -58,14 +56,13 @@ def train_all(
                 bars.update(ids[i], completed=content.steps, status=status(content))
             elif kind == "result":
                 results[i] = content
-                mean, low, high = (
-                    _short(v).strip() for v in (content["mean_return"], *content["interval"])
-                )
+                numbers = (content["mean_return"], *content["interval"])
+                mean, low, high = (format_return(number) for number in numbers)
                 text = f"return {mean} [{low}, {high}]"
                 bars.update(ids[i], completed=content["steps"], status=text)
             else:
                 errors[i] = content
-                bars.update(ids[i], status=f"[red]{content}")
+                bars.update(ids[i], status=f"[red]{escape(content)}")
     for i, error in errors.items():
         raise RuntimeError(f"{jobs[i].name} failed: {error}")
     return [results[i] for i in range(len(jobs))]

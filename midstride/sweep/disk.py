@@ -1,7 +1,7 @@
 """A sweep on disk: whose folder it is, what came of each trial, and the one table of them all.
 
-What has been done is what lies on disk. A trial is a run folder; one without a result is run from
-its start, so that a sweep that was killed and resumed gives the same table as one that was not.
+What has been done is what lies on disk. A trial is a run folder. Reading a sweep needs no learning
+framework: reports are made from these files alone.
 """
 
 from __future__ import annotations
@@ -9,94 +9,85 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midstride.disk.files import write_whole
-from midstride.disk.runs import read_result
-from midstride.scale.local import Job
-from midstride.sweep.spec import Spec, Trial
+from midstride.disk.files import versions, write_whole
+from midstride.disk.runs import CONFIG, read_record, read_result
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
+OLD = "trials-of-before"  # holds trials that other settings or another version made
 
 
-def claim(folder: Path, spec: Spec, trials: Sequence[Trial]) -> None:
-    """Make the folder this sweep's; an error if it is another's."""
+def claim(folder: Path, record: Mapping[str, Any]) -> None:
+    """Make the folder that of the sweep that `record` describes; an error if it is another's."""
     path = folder / SWEEP
     if path.exists():
         try:
             held = json.loads(path.read_text())["hash"]
         except (json.JSONDecodeError, KeyError, TypeError):
             raise ValueError(f"{path} is damaged") from None
-        if held != spec.hash:
+        if held != record["hash"]:
             raise ValueError(
                 f"{folder} holds a sweep of another specification: give another --output"
             )
-    record = {
-        "name": spec.name,
-        "hash": spec.hash,
-        "draws": 1 + max(trial.draw for trial in trials),
-        "arms": list(spec.arms),
-        "swept": list(spec.swept),
-        "specification": spec.source,
-    }
     write_whole(path, json.dumps(record, indent=2) + "\n")
 
 
-def outcome(folder: Path, trial: Trial) -> dict[str, Any] | None:
-    """What came of a trial: its result, or {"reason": ...}, or None if it has not ended."""
-    run = folder / trial.place
+def outcome(run: Path, hash: str) -> dict[str, Any] | None:
+    """What came of a trial: its result, or {"reason": ...}, or None if it has not ended.
+
+    A result counts only if it is of these settings, and of this version of midstride.
+    """
     result = read_result(run)
-    if result is not None and result["hash"] == trial.config.hash:
+    if result is not None and _is_of(result, hash, result.get("version")):
         return result
-    if (run / FAILURE).exists():
-        return dict(json.loads((run / FAILURE).read_text()))
+    if result is None and (run / FAILURE).exists():
+        try:
+            return {"reason": str(json.loads((run / FAILURE).read_text())["reason"])}
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError(f"{run / FAILURE} is damaged") from None
     return None
 
 
-def record_failure(folder: Path, trial: Trial, reason: str) -> None:
-    write_whole(folder / trial.place / FAILURE, json.dumps({"reason": reason}) + "\n")
+def put_aside(folder: Path, place: Path, hash: str) -> bool:
+    """Move a run away that cannot be gone on with; whether there was one. Nothing is lost."""
+    run = folder / place
+    if not (run / CONFIG).exists():
+        return False
+    record = read_record(run)
+    result = read_result(run) or {"hash": hash, "version": versions().get("midstride")}
+    made_by = (record.get("versions") or {}).get("midstride")
+    if _is_of(record, hash, made_by) and _is_of(result, hash, result.get("version")):
+        return False
+    number = 1
+    while (aside := folder / OLD / f"{number}" / place.relative_to(place.parts[0])).exists():
+        number += 1
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    run.rename(aside)
+    return True
 
 
-def job(folder: Path, trial: Trial) -> Job:
-    name = f"{trial.arm} #{trial.draw}"
-    return Job(name, trial.config, folder / trial.place, unfinished="restart")
+def _is_of(record: Mapping[str, Any], hash: str, version: str | None) -> bool:
+    return record.get("hash") == hash and version == versions().get("midstride")
 
 
-def table_rows(folder: Path, spec: Spec, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """A row for each trial that has ended, in the order of trials."""
-    rows = []
-    for trial in trials:
-        found = outcome(folder, trial)
-        if found is None:
-            continue
-        failed = "reason" in found
-        low, high = ("", "") if failed else found["interval"]
-        rows.append(
-            {
-                "arm": trial.arm,
-                "draw": trial.draw,
-                "status": "failed" if failed else "done",
-                "mean_return": "" if failed else found["mean_return"],
-                "low": low,
-                "high": high,
-                **{name: _cell(getattr(trial.config, name)) for name in spec.swept},
-                "reason": found.get("reason", ""),
-            }
-        )
-    return rows
+def record_failure(run: Path, reason: str) -> None:
+    write_whole(run / FAILURE, json.dumps({"reason": reason}) + "\n")
 
 
 def write_table(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """The sweep's one table: from it alone every statistic and plot is made."""
     if not rows:
         return
+    write_csv(folder / TABLE, list(rows[0]), (list(row.values()) for row in rows))
+
+
+def write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(folder / TABLE, text.getvalue())
+    csv.writer(text, lineterminator="\n").writerows([heading, *lines])
+    write_whole(path, text.getvalue())
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:
@@ -108,7 +99,3 @@ def read_table(folder: Path) -> list[dict[str, str]]:
     if not rows or not {"arm", "draw", "status", "mean_return"} <= rows[0].keys():
         raise ValueError(f"{path} is not the table of a sweep")
     return rows
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else value

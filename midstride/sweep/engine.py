@@ -1,84 +1,195 @@
-"""Running a sweep: trials go to an engine, what comes of them goes to disk and to the screen."""
+"""The one grid engine: every trial of a specification, on any engine, with all of it on the screen.
+
+A sweep of hyperparameters and an experiment of a few arms and seeds are the same here. What has
+been done is what lies on disk: trials go on where they were, finished ones are not run again.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from midstride.scale.local import KILLED, Event, Job, run_jobs, status
-from midstride.sweep.disk import claim, job, outcome, record_failure, table_rows, write_table
+from midstride.learn.agents import Training
+from midstride.scale.jobs import KILLED, Engine, Job
+from midstride.scale.show import status
+from midstride.scale.words import format_return
+from midstride.sweep.disk import (
+    FAILURE,
+    OLD,
+    claim,
+    outcome,
+    put_aside,
+    record_failure,
+    write_table,
+)
 from midstride.sweep.spec import Spec, Trial, expand
 
 RETRIES = 2  # of a trial whose process was killed
-Engine = Callable[[Sequence[Job]], Iterator[Event]]
 
 
-def run_sweep(
+@dataclass(frozen=True)
+class Grid:
+    """What came of all trials: the rows of table.csv, and of each arm the finished trials."""
+
+    rows: list[dict[str, Any]]
+    trainings: dict[str, list[Training]]
+    folders: dict[str, list[Path]]
+    results: dict[str, list[dict[str, Any]]]
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row["status"] == "failed"]
+
+    @property
+    def seconds(self) -> float:
+        """Of all trainings, one after another."""
+        return float(sum(r["seconds"] for group in self.results.values() for r in group))
+
+
+def run_grid(
     spec: Spec,
     trials: int | None,
     folder: Path,
     engine: Engine,
     console: Console,
     retry_failed: bool = False,
-) -> list[dict[str, Any]]:
-    """Run what has not been run yet; the rows of the table."""
-    all_trials = expand(spec, trials)
-    claim(folder, spec, all_trials)
-    ended = {trial: outcome(folder, trial) for trial in all_trials}
+) -> Grid:
+    """Run what has not been run yet, and write table.csv; an error if every trial failed.
+
+    trials: draws in each arm, or all combinations if None
+    """
+    every = expand(spec, trials)
+    check_trials(every)
+    claim(folder, _record(spec, every))
+    ended = {trial: outcome(folder / trial.place, trial.training.hash) for trial in every}
     if retry_failed:
         ended = {t: None if found and "reason" in found else found for t, found in ended.items()}
-    display = _Display(spec, ended)
     waiting = [trial for trial, found in ended.items() if found is None]
+    aside = sum(put_aside(folder, trial.place, trial.training.hash) for trial in waiting)
+    if aside:
+        console.print(
+            f"{aside} trials were made by other settings or by another version of midstride: they "
+            f"are in {folder / OLD}, and are trained again."
+        )
+    display = _Display(spec, ended)
     with Live(display, console=console, refresh_per_second=2):
-        for _ in range(1 + RETRIES):
-            killed = []
-            for i, kind, content in engine([job(folder, trial) for trial in waiting]):
-                trial = waiting[i]
-                if kind == "error" and content == KILLED:
-                    killed.append(trial)
-                elif kind == "error":
-                    record_failure(folder, trial, content)
-                display.update(trial, kind, content)
-                if kind in ("result", "error"):
-                    write_table(folder, table_rows(folder, spec, all_trials))
-            waiting = killed
-            if not waiting:
-                break
-        for trial in waiting:
-            record_failure(folder, trial, f"{KILLED}, {1 + RETRIES} times")
-    rows = table_rows(folder, spec, all_trials)
-    write_table(folder, rows)
-    for reason, count in Counter(row["reason"] for row in rows if row["reason"]).items():
-        console.print(f"[red]{count} failed[/red]: {reason}")
-    return rows
+        _run(spec, every, waiting, folder, engine, display)
+    grid = gather(spec, every, folder)
+    write_table(folder, grid.rows)
+    reasons = Counter(row["reason"] for row in grid.failed)
+    for reason, count in reasons.items():
+        console.print(f"[red]{count} failed[/red]: {escape(reason)}")
+    if grid.rows and len(grid.failed) == len(grid.rows):
+        raise RuntimeError(f"every trial of {spec.name} failed: {reasons.most_common(1)[0][0]}")
+    return grid
 
 
-def local(workers: int | None) -> Engine:
-    """One process per core on this machine."""
-    return lambda jobs: run_jobs(jobs, workers)
+def check_trials(trials: Sequence[Trial]) -> None:
+    """An error before anything starts if a training does not fit together."""
+    # Making an environment takes time: one is made for all trials that only learn differently.
+    distinct = {
+        (trial.training.environment, trial.training.agent.agent, trial.training.agent.target): trial
+        for trial in reversed(trials)
+    }
+    for trial in distinct.values():
+        try:
+            trial.training.check()
+        except ValueError as error:
+            raise ValueError(f'[arms."{trial.arm}"], draw {trial.draw}: {error}') from None
 
 
-def make_engine(name: Literal["local", "ray"], workers: int | None, address: str | None) -> Engine:
-    """An engine by name; an error in one sentence if it cannot be had."""
-    if name == "local":
-        if address is not None:
-            raise ValueError("--address is the address of a Ray cluster: add --engine ray")
-        return local(workers)
-    from midstride.scale.ray import connect, run_on_ray
+def _run(
+    spec: Spec,
+    every: Sequence[Trial],
+    waiting: list[Trial],
+    folder: Path,
+    engine: Engine,
+    display: _Display,
+) -> None:
+    """Trials that were killed are tried again; other failures are recorded."""
+    for _ in range(1 + RETRIES):
+        killed = []
+        for i, kind, content in engine([_job(folder, trial) for trial in waiting]):
+            trial = waiting[i]
+            if kind == "error" and content == KILLED:
+                killed.append(trial)
+            elif kind == "error":
+                record_failure(folder / trial.place, content)
+            elif kind == "result":
+                (folder / trial.place / FAILURE).unlink(missing_ok=True)
+            display.update(trial, kind, content)
+            if kind in ("result", "error"):
+                write_table(folder, gather(spec, every, folder).rows)
+        waiting = killed
+        if not waiting:
+            return
+    for trial in waiting:
+        record_failure(folder / trial.place, f"{KILLED}, {1 + RETRIES} times")
 
-    connect(address, workers)
-    return run_on_ray
+
+def _job(folder: Path, trial: Trial) -> Job:
+    name = f"{trial.arm} #{trial.draw}"
+    return Job(name, trial.training, folder / trial.place, unfinished="resume")
+
+
+def gather(spec: Spec, trials: Sequence[Trial], folder: Path) -> Grid:
+    """What lies on disk of the trials that have ended, in their order."""
+    arms = spec.arms
+    grid = Grid([], {a: [] for a in arms}, {a: [] for a in arms}, {a: [] for a in arms})
+    for trial in trials:
+        found = outcome(folder / trial.place, trial.training.hash)
+        if found is None:
+            continue
+        grid.rows.append(_row(spec, trial, found))
+        if "reason" not in found:
+            grid.trainings[trial.arm].append(trial.training)
+            grid.folders[trial.arm].append(folder / trial.place)
+            grid.results[trial.arm].append(found)
+    return grid
+
+
+def _row(spec: Spec, trial: Trial, found: dict[str, Any]) -> dict[str, Any]:
+    failed = "reason" in found
+    low, high = ("", "") if failed else found["interval"]
+    settings = {k: v for part in trial.training.to_dict().values() for k, v in part.items()}
+    return {
+        "arm": trial.arm,
+        "draw": trial.draw,
+        "status": "failed" if failed else "done",
+        "mean_return": "" if failed else found["mean_return"],
+        "low": low,
+        "high": high,
+        **{name: _cell(settings.get(name, "")) for name in spec.swept},
+        "reason": found.get("reason", ""),
+    }
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _record(spec: Spec, trials: Sequence[Trial]) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "hash": spec.hash,
+        "draws": 1 + max(trial.draw for trial in trials),
+        "arms": list(spec.arms),
+        "swept": list(spec.swept),
+        "specification": spec.source,
+    }
 
 
 class _Display:
@@ -136,8 +247,8 @@ class _Display:
                 f"{len(returns)}/{self.total[arm]}",
                 str(self.failed[arm] or ""),
                 str(sum(trial.arm == arm for trial in self.running) or ""),
-                f"{np.mean(returns):.0f}" if returns else "",
-                f"{max(returns):.0f}" if returns else "",
+                format_return(float(np.mean(returns))) if returns else "",
+                format_return(max(returns)) if returns else "",
             )
         done, elapsed = self._ended - self.before, time.monotonic() - self.started
         left = ""

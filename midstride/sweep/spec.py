@@ -1,30 +1,34 @@
 """What is swept: a specification is read, checked, and drawn from.
 
-A specification (TOML) names fields of a run's configuration, each with a value or a space to draw
-from, and arms that differ in some of them. Trials are paired: draw 7 has the same hyperparameters
-and the same seed in every arm, so that differences between arms are within pairs.
+A specification (TOML) names settings of the environment, the agent and the run, each with a value
+or a space to draw from, and arms that differ in some of them. Trials are paired: draw 7 has the
+same hyperparameters and the same seed in every arm, so that differences between arms are within
+pairs.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import re
 import tomllib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from midstride.learn.config import Config
+from midstride.learn.agent import RunSettings
+from midstride.learn.agents import Training, agent_called
+from midstride.settings import Settings, check_name, checked, types_of
+from midstride.tasks.registry import settings_of
 
-_FIELDS = tuple(field.name for field in fields(Config))
 _MOST_TRIES = 1000  # draws in a row that may be excluded
+_DEFAULTS = {"task": "cartpole", "agent": "dqn"}
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,27 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Range:
+class Range(Settings):
     """A number between two bounds; evenly on a logarithmic scale if `log`."""
+
+    kind: ClassVar[str] = "key of a range:"
 
     low: float
     high: float
     log: bool = False
     integer: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.low < self.high:
+            raise ValueError(f"an empty range: {self.low} is not below {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError("low must be above 0 for a logarithmic range")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        kind = int if self.integer else float
+        return kind(self.low), kind(self.high)
 
     def draw(self, rng: np.random.Generator) -> float | int:
         if self.integer and not self.log:
@@ -67,7 +85,8 @@ class Spec:
     common: Mapping[str, Setting]
     arms: Mapping[str, Mapping[str, Setting]]
     exclude: tuple[Mapping[str, Any], ...] = ()
-    seed: int = 0
+    seed: int = 0  # of the draws
+    first_seed: int = 0  # of the training of draw 0; they count up
     source: str = ""  # the text that it was read from
 
     @property
@@ -76,23 +95,33 @@ class Spec:
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """Fields that differ between trials, in the order of the configuration."""
-        varying = {name for name, setting in self.common.items() if _is_space(setting)}
-        varying |= {name for arm in self.arms.values() for name in arm}
-        return tuple(name for name in _FIELDS if name in varying)
+        """Settings that differ between trials, in the order of the specification."""
+        varying = [name for name, setting in self.common.items() if _is_space(setting)]
+        varying += [name for arm in self.arms.values() for name in arm]
+        return tuple(dict.fromkeys(varying))
+
+    def types(self, arm: str) -> dict[str, list[Any]]:
+        """Of each setting that an arm may have: its types, one for each task and agent drawn."""
+        found: dict[str, list[Any]] = {}
+        merged = {**_DEFAULTS, **self.common, **self.arms[arm]}
+        tasks, agents = (_values(merged[name]) for name in ("task", "agent"))
+        for task, agent in itertools.product(tasks, agents):
+            for name, hint in _types(task, agent).items():
+                found.setdefault(name, []).append(hint)
+        return found
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A configuration to train: a draw in an arm."""
+    """A training to do: a draw in an arm."""
 
     arm: str
     draw: int
-    config: Config
+    training: Training
 
     @property
     def place(self) -> Path:
-        return Path("trials") / slug(self.arm) / f"{self.draw:04d}"
+        return Path("trials") / slug(self.arm) / f"{self.training.run.seed:04d}"
 
 
 def slug(text: str) -> str:
@@ -118,7 +147,10 @@ def read_spec(which: str) -> Spec:
         raise ValueError(
             f"{which} is neither a specification file nor one of {', '.join(shipped())}"
         )
-    return parse_spec(path.read_text(), path.stem)
+    try:
+        return parse_spec(path.read_text(), path.stem)
+    except UnicodeDecodeError:
+        raise ValueError(f"the specification {which} is not TOML: it is not text") from None
 
 
 def parse_spec(source: str, name: str) -> Spec:
@@ -127,52 +159,128 @@ def parse_spec(source: str, name: str) -> Spec:
         content = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"the specification {name} is not TOML: {error}") from None
-    _known(content, ("common", "arms", "exclude", "seed"), f"in the specification {name}")
+    for key in content:
+        check_name(key, ("common", "arms", "exclude", "seed"), f"part of the specification {name}:")
     seed = content.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     common = _settings(content.get("common", {}), "[common]")
-    tables = content.get("arms") or {"all": {}}
-    arms = {arm: _settings(table, f"[arms.{arm!r}]") for arm, table in tables.items()}
+    tables = _table(content.get("arms", {}), "[arms]", "tables, one for each arm") or {"all": {}}
+    arms = {arm: _settings(table, _place(arm)) for arm, table in tables.items()}
     if len({slug(arm) for arm in arms}) < len(arms):
         raise ValueError(f"the names of arms are too much alike: {', '.join(arms)}")
-    for rule in content.get("exclude", []):
-        _known(rule, _FIELDS, "in [[exclude]]")
-    if "seed" in common:
-        raise ValueError("a trial's seed is its draw: set seed outside of [common], for the draws")
-    return Spec(name, common, arms, tuple(content.get("exclude", [])), seed, source)
+    rules = content.get("exclude", [])
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise ValueError(f"exclude must be tables, each written as [[exclude]], got {rules!r}")
+    exclude = tuple({key: _hashable(value) for key, value in rule.items()} for rule in rules)
+    spec = Spec(name, common, arms, exclude, seed, 1000 * seed, source)
+    check_spec(spec)
+    return spec
 
 
-def _settings(table: Mapping[str, Any], where: str) -> dict[str, Setting]:
-    _known(table, _FIELDS, f"in {where}")
-    return {name: _setting(name, value, where) for name, value in table.items()}
+def _place(arm: str) -> str:
+    return f'[arms."{arm}"]'
 
 
-def _setting(name: str, value: Any, where: str) -> Setting:
+def _table(value: Any, where: str, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be {what}, got {value!r}")
+    return value
+
+
+def _settings(table: Any, where: str) -> dict[str, Setting]:
+    table = _table(table, where, "a table of settings")
+    if "seed" in table:
+        raise ValueError(
+            f"{where}: a trial's seed is its draw: set seed outside of {where}, for the draws"
+        )
+    found = {}
+    for name, value in table.items():
+        with _at(f"{where}: {name}"):
+            found[name] = _setting(value)
+    return found
+
+
+def _setting(value: Any) -> Setting:
+    """A value, or the space that a table describes."""
     if not isinstance(value, dict):
         return _hashable(value)
-    if "choices" in value:
-        _known(value, ("choices",), f"for {name} in {where}")
+    if set(value) == {"choices"}:
         if not isinstance(value["choices"], list) or not value["choices"]:
-            raise ValueError(f"{name} in {where} has no choices to draw from")
+            raise ValueError(f"choices must be a list to draw from, got {value['choices']!r}")
         return Choices(tuple(_hashable(choice) for choice in value["choices"]))
-    _known(value, ("low", "high", "log", "integer"), f"for {name} in {where}")
-    if "low" not in value or "high" not in value:
-        raise ValueError(f"{name} in {where} needs choices, or low and high")
-    drawn = Range(**value)
-    if not drawn.low < drawn.high:
-        raise ValueError(f"{name} in {where} is an empty range: {drawn.low} to {drawn.high}")
-    if drawn.log and drawn.low <= 0:
-        raise ValueError(f"{name} in {where} is logarithmic: low must be above 0")
-    return drawn
+    if not {"low", "high"} <= set(value):
+        raise ValueError(f"a space to draw from is choices, or low and high, got {value}")
+    return Range.from_dict(value)
 
 
-def _known(table: Mapping[str, Any], names: Sequence[str], where: str) -> None:
-    for name in table:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(names)})"
-            raise ValueError(f"unknown field {name} {where}{hint}")
+# --- Checking ------------------------------------------------------------------------------------
+
+
+def check_spec(spec: Spec) -> None:
+    """An error that says where, if a setting is unknown or has a value of the wrong type.
+
+    A setting of [common] must be known in some arm; it counts in those that know it.
+    """
+    with _at("[common]"):
+        given = {**_DEFAULTS, **spec.common}
+        for task, agent in itertools.product(_values(given["task"]), _values(given["agent"])):
+            _types(task, agent)
+    every: dict[str, list[Any]] = {}
+    for arm, settings in spec.arms.items():
+        with _at(_place(arm)):
+            known = spec.types(arm)
+            for name, setting in settings.items():
+                _check_setting(name, setting, known)
+        for name, hints in known.items():
+            every.setdefault(name, []).extend(hints)
+    with _at("[common]"):
+        for name, setting in spec.common.items():
+            _check_setting(name, setting, every)
+    with _at("[[exclude]]"):
+        for name, value in itertools.chain(*(rule.items() for rule in spec.exclude)):
+            _check_excluded(name, value, spec.common)
+
+
+def _check_setting(name: str, setting: Setting, known: Mapping[str, list[Any]]) -> None:
+    check_name(name, tuple(known), "setting")
+    if name in _DEFAULTS:  # looked up already
+        return
+    bounds = setting.bounds if isinstance(setting, Range) else _values(setting)
+    for value, hint in itertools.product(bounds, known[name]):
+        checked(name, value, hint)
+
+
+def _check_excluded(name: str, value: Any, common: Mapping[str, Setting]) -> None:
+    check_name(name, tuple(common), "setting of [common]")
+    values = _values(common[name])
+    if values and value not in values:
+        said = ", ".join(map(repr, values))
+        raise ValueError(f"{name} is never {value!r}: exclude one of {said}")
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Errors inside say in which place of the specification."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _types(task: Any, agent: Any) -> dict[str, Any]:
+    """The types of all settings of a task and an agent, by name."""
+    for name, value in (("task", task), ("agent", agent)):
+        checked(name, value, str)
+    kinds: tuple[Any, ...] = (settings_of(task), agent_called(agent).Settings, RunSettings)
+    return {name: hint for kind in reversed(kinds) for name, hint in types_of(kind).items()}
+
+
+def _values(setting: Setting) -> tuple[Any, ...]:
+    """What a setting may be; of a range, nothing that can be listed."""
+    if isinstance(setting, Range):
+        return ()
+    return setting.values if isinstance(setting, Choices) else (setting,)
 
 
 def _hashable(value: Any) -> Any:
@@ -189,7 +297,8 @@ def _is_space(setting: Setting) -> bool:
 def expand(spec: Spec, trials: int | None) -> list[Trial]:
     """Every trial, draw by draw: `trials` random draws in each arm, or all combinations if None.
 
-    Draw i does not depend on how many there are, nor a field on which others are drawn.
+    Draw i does not depend on how many there are, nor a setting on which others are drawn. Where
+    nothing is drawn, `trials` are seeds of each arm.
     """
     if trials is not None and trials < 1:
         raise ValueError(f"trials must be at least 1, got {trials}")
@@ -198,19 +307,18 @@ def expand(spec: Spec, trials: int | None) -> list[Trial]:
     for i, drawn in enumerate(draws):
         for arm, settings in spec.arms.items():
             own = {name: _draw(spec, name, setting, i, 0) for name, setting in settings.items()}
-            found.append(Trial(arm, i, _config(spec, {**drawn, **own}, i)))
+            found.append(Trial(arm, i, _training(spec, arm, {**drawn, **own}, i)))
     if not found:
         raise ValueError(f"nothing is left of the specification {spec.name}: all is excluded")
     return found
 
 
-def _config(spec: Spec, values: Mapping[str, Any], draw: int) -> Config:
-    # A trial that is cut short starts anew: no checkpoints.
-    settled = {"checkpoint_every": 10**9, **values, "seed": 1000 * spec.seed + draw}
-    try:
-        return Config(**settled)
-    except TypeError as error:
-        raise ValueError(f"draw {draw} of {spec.name} is no configuration: {error}") from None
+def _training(spec: Spec, arm: str, values: Mapping[str, Any], draw: int) -> Training:
+    settled = {**_DEFAULTS, **values}
+    known = _types(settled["task"], settled["agent"])
+    settled = {name: value for name, value in settled.items() if name in known}
+    with _at(f"{_place(arm)}, draw {draw}"):
+        return Training.of(**settled, seed=spec.first_seed + draw)
 
 
 def _draw(spec: Spec, name: str, setting: Setting, i: int, attempt: int) -> Any:
@@ -221,8 +329,7 @@ def _draw(spec: Spec, name: str, setting: Setting, i: int, attempt: int) -> Any:
 
 def _excluded(spec: Spec, drawn: Mapping[str, Any]) -> bool:
     return any(
-        all(drawn.get(name) == _hashable(value) for name, value in rule.items())
-        for rule in spec.exclude
+        all(drawn.get(name) == value for name, value in rule.items()) for rule in spec.exclude
     )
 
 
@@ -244,11 +351,7 @@ def _grid(spec: Spec) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{name} is a range, which has no end of values: give --trials N")
     if any(_is_space(setting) for arm in spec.arms.values() for setting in arm.values()):
         raise ValueError("arms that draw have no combinations of their own: give --trials N")
-    spaces = [
-        setting.values if isinstance(setting, Choices) else (setting,)
-        for setting in spec.common.values()
-    ]
-    for values in itertools.product(*spaces):
+    for values in itertools.product(*(_values(setting) for setting in spec.common.values())):
         drawn = dict(zip(spec.common, values, strict=True))
         if not _excluded(spec, drawn):
             yield drawn

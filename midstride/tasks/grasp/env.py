@@ -50,6 +50,7 @@ class GraspSettings(Environment):
     """Of grasping."""
 
     recommended_agent: ClassVar[str] = "qtopt"
+    filmed: ClassVar[str] = "timeline"
     task: Literal["grasp"] = "grasp"
     """grasp"""
     mode: Literal["concurrent", "blocking"] = "concurrent"

@@ -1,0 +1,37 @@
+"""Ablation of grasping: what is ours and not the paper's, taken away one at a time (hours).
+
+From row 5 of Table 1. Writes table.md, difference.md, episodes.csv, curves.png, cost.md and
+config.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from midstride.paper.grasping import compare_success, measured, write_study
+from midstride.paper.study import GridOptions, finish, prepare, show_table, train
+
+WHOLE = "as it is"
+
+
+@dataclass(frozen=True)
+class Options(GridOptions):
+    """Options of the experiment."""
+
+
+def reproduce(options: Options, console: Console) -> None:
+    """Train every arm; write what taking a piece away changes."""
+    study = prepare("grasp-ablation", options)
+    if study.spec.common["observation"] != "image":
+        raise ValueError("the ablation is of what is done with images: leave out observation")
+    grid = train(study, options, console)
+    write_study(grid, study.output, console)
+    success = {arm: measured(grid, arm, "success") for arm in grid.results}
+    if WHOLE in success and len(success) > 1:
+        pairs = {arm: (group, success[WHOLE]) for arm, group in success.items() if arm != WHOLE}
+        rows = compare_success(pairs, ("training", "success"))
+        title = "What taking it away changes, in points"
+        show_table(title, rows, study.output / "difference.md", console)
+    finish(study, grid, console)

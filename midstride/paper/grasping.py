@@ -1,0 +1,120 @@
+"""What experiments with grasping share: how they are summed up, compared, plotted and paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from midstride.measure.statistics import nested_interval, share_interval
+from midstride.paper.study import show_table, sketch
+from midstride.report.curves import plot_curves, save_figure
+from midstride.sweep.disk import write_csv
+from midstride.sweep.engine import Grid
+
+_PIECES = (
+    "demonstrations", "first updates", "physics", "camera", "acting", "replay", "labelling",
+    "fitting", "evaluation", "checkpoints",
+)  # fmt: skip
+_LONG_LEGEND = 7
+Groups = Sequence[Sequence[float]]  # of episodes, one group per training
+
+
+def success_interval(groups: Groups) -> tuple[float, float]:
+    """Of a share over trainings: at least as wide as if all episodes were of one training."""
+    low, high = nested_interval(groups)
+    pooled_low, pooled_high = share_interval(np.concatenate(groups))
+    return min(low, pooled_low), max(high, pooled_high)
+
+
+def summary(groups: Groups, measure: str) -> tuple[float, float, float]:
+    """Mean over all episodes, and its interval."""
+    spread = success_interval if measure == "success" else nested_interval
+    return float(np.mean(np.concatenate(groups))), *spread(groups)
+
+
+def difference(mine: Groups, other: Groups, scale: float = 100, unit: str = "") -> str:
+    """How much more than the other, with its interval: in points unless told otherwise."""
+    if not all(len(group) for group in (*mine, *other)):
+        return "-"
+    low, high = (scale * bound for bound in nested_interval(mine, other))
+    mean = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
+    digits = 1 if scale > 1 else 2
+    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def percent(values: tuple[float, float, float]) -> str:
+    mean, low, high = values
+    return f"{mean:.1%} ({low:.1%} to {high:.1%})"
+
+
+def measured(grid: Grid, arm: str, measure: str) -> list[list[float]]:
+    """A measure of the final episodes of each training of an arm."""
+    return [result["measures"][measure] for result in grid.results[arm]]
+
+
+def write_cost(grid: Grid, output: Path, console: Console) -> None:
+    """cost.md: minutes of a training of each arm, and where they went."""
+    lines = []
+    for arm, group in grid.results.items():
+        pieces = {name: [r["split_s"].get(name, 0.0) for r in group] for name in _PIECES}
+        lines.append(
+            {
+                "training": arm,
+                "minutes": f"{np.mean([r['seconds'] for r in group]) / 60:.1f}",
+                **{name: f"{np.mean(s) / 60:.1f}" for name, s in pieces.items()},
+            }
+        )
+    title = "Minutes of a training on one core, mean of the seeds"
+    show_table(title, lines, output / "cost.md", console)
+
+
+def curves(grid: Grid) -> Figure:
+    """Success in training, by arm."""
+    first: Any = next(iter(grid.trainings.values()))[0]
+    objects = first["objects"]
+    title = f"Grasping, {objects} object{'s' * (objects != 1)}, {first['observation']}"
+    figure = plot_curves(grid.folders, title, column="success")
+    figure.axes[0].set_ylim(0, 1.02)
+    if len(grid.folders) > _LONG_LEGEND:  # a long legend must not hide them
+        figure.axes[0].legend(fontsize=6.5, loc="lower right")
+    return figure
+
+
+def write_study(grid: Grid, output: Path, console: Console) -> None:
+    """table.md, cost.md, episodes.csv and curves.png of the arms of a study."""
+    lines, episodes = [], []
+    for arm, trainings in grid.trainings.items():
+        success, duration = (measured(grid, arm, name) for name in ("success", "duration_s"))
+        lines.append(
+            {
+                "training": arm,
+                "success": percent(summary(success, "success")),
+                "each seed": ", ".join(f"{np.mean(s):.1%}" for s in success),
+                "duration": f"{np.mean(np.concatenate(duration)):.2f} s",
+            }
+        )
+        for training, s, d in zip(trainings, success, duration, strict=True):
+            pairs = enumerate(zip(s, d, strict=True))
+            episodes += [[arm, training.run.seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
+    counts = [len(s) for s in measured(grid, next(iter(grid.results)), "success")]
+    title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
+    show_table(title, lines, output / "table.md", console)
+    write_cost(grid, output, console)
+    heading = ["kind", "seed", "episode", "success", "duration_s"]
+    write_csv(output / "episodes.csv", heading, episodes)
+    save_figure(output / "curves.png", curves(grid))
+
+
+def compare_success(
+    pairs: Mapping[str, tuple[Groups, Groups]], headings: tuple[str, str]
+) -> list[dict[str, str]]:
+    """A row for each pair: how much more success the first has, in points."""
+    return [
+        {headings[0]: name, headings[1]: difference(mine, other)}
+        for name, (mine, other) in pairs.items()
+    ]

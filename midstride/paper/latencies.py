@@ -1,0 +1,112 @@
+"""Latencies: one policy for latencies of 0 to 50 ms, drawn per episode, evaluated at each.
+
+Writes table.md, returns.csv, latencies.png and config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import track
+
+from midstride.learn.agents import Training
+from midstride.measure.evaluate import evaluate_in
+from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
+from midstride.policies import load
+from midstride.report.curves import save_figure
+from midstride.scale.words import format_return
+from midstride.settings import Range
+from midstride.sweep.disk import write_csv
+from midstride.sweep.engine import Grid
+from midstride.timing import LatencyModel, PerEpisode, format_s, read_latency
+
+Totals = dict[str, dict[float, list[list[float]]]]  # arm -> latency in s -> seed -> returns
+
+
+@dataclass(frozen=True)
+class Options(GridOptions):
+    """Options of the experiment."""
+
+    episodes: Annotated[int, Range(1)] = 64
+    """how many episodes each policy is evaluated in at each latency"""
+
+
+def reproduce(options: Options, console: Console) -> None:
+    """Train every arm, evaluate it at each latency, write the table and the plot."""
+    study = prepare("latencies", options)
+    grid = train(study, options, console)
+    totals = evaluate_at_each(grid, options.episodes, console)
+    rows = [
+        {"agent": arm}
+        | {
+            format_s(latency_s): f"{format_return(float(np.mean(found)))} "
+            f"({', '.join(format_return(float(np.mean(f))) for f in found)})"
+            for latency_s, found in by_latency.items()
+        }
+        for arm, by_latency in totals.items()
+    ]
+    first = next(iter(grid.trainings.values()))[0]
+    title = f"{first.environment.task}, {first.agent.agent}, latency drawn per episode"
+    shown = f"{title}: return at each latency{sketch(options.seeds)}"
+    show_table(shown, rows, study.output / "table.md", console)
+    heading = ["kind", "seed", "latency_s", "episode", "return"]
+    every = (
+        [arm, seed, latency_s, i, value]
+        for arm, by_latency in totals.items()
+        for latency_s, found in by_latency.items()
+        for seed, values in enumerate(found, options.first_seed)
+        for i, value in enumerate(values)
+    )
+    write_csv(study.output / "returns.csv", heading, every)
+    save_figure(study.output / "latencies.png", plot(totals, title))
+    finish(study, grid, console)
+
+
+def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:
+    """Returns of every policy at every latency that it was trained for."""
+    work = [
+        (arm, training, folder, latency_s, model)
+        for arm, group in grid.trainings.items()
+        for training, folder in zip(group, grid.folders[arm], strict=True)
+        for latency_s, model in each_latency(training).items()
+    ]
+    totals: Totals = {arm: {} for arm in grid.trainings}
+    for arm, training, folder, latency_s, model in track(work, "evaluating", console=console):
+        environment = replace(training.environment, latency=model)  # type: ignore[call-arg]
+        found = evaluate_in(load(folder), environment, episodes)
+        totals[arm].setdefault(latency_s, []).append([episode.total for episode in found])
+    return totals
+
+
+def each_latency(training: Training) -> dict[float, LatencyModel]:
+    """Of the latencies that are drawn in training, models that always draw the same one.
+
+    What is measured of the latency stays scaled by the longest: it means what it meant in training.
+    """
+    values_s = tuple(float(value) for value in read_latency(training["latency"]).values_s)
+    return {
+        chosen: PerEpisode(values_s, tuple(float(value == chosen) for value in values_s))
+        for chosen in values_s
+    }
+
+
+def plot(totals: Mapping[str, Mapping[float, list[list[float]]]], title: str) -> Figure:
+    """Return against latency: a line per arm, the mean of its seeds, and their range."""
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for arm, by_latency in totals.items():
+        milliseconds = [1000 * latency_s for latency_s in by_latency]
+        means = np.array([[np.mean(f) for f in found] for found in by_latency.values()])
+        (line,) = axes.plot(milliseconds, means.mean(axis=1), marker="o", label=arm)
+        low, high = means.min(axis=1), means.max(axis=1)
+        axes.fill_between(milliseconds, low, high, color=line.get_color(), alpha=0.2, lw=0)
+    axes.set(xlabel="latency (ms)", ylabel="return (mean and range of seeds)", title=title)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
