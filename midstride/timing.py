@@ -346,6 +346,29 @@ class Trace:
         return following
 
 
+@dataclass(frozen=True)
+class OnScaleOf:
+    """A latency, measured on the scale of another: that which a policy was trained with.
+
+    Selection time is scaled by the longest latency that can occur. A policy that was trained with
+    up to 50 ms would take a fixed 10 ms for 50 ms, if 10 ms were all that can occur.
+    """
+
+    trained: LatencyModel
+    latency: LatencyModel
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.append(self.latency.values_s, np.max(self.trained.values_s))
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.latency.rounding
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        return self.latency.episode(rng)
+
+
 def _read_trace(path: Path) -> list[float]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the text

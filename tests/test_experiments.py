@@ -124,7 +124,7 @@ def test_values_are_set_by_their_type():
         ("objects", "set takes NAME=VALUE, got 'objects'"),
         ("=3", "set takes NAME=VALUE"),
         ("objects=many", "objects must be a whole number or 2 values"),
-        ("scenes=0", "scenes must be at least 1, got 0"),
+        ("scenes=0", "scenes must be a whole number of at least 1, got 0"),
         ("observe=state", "unknown setting observe; did you mean observation"),
         ("agent=sac", "unknown agent 'sac'"),
     ],
@@ -165,7 +165,7 @@ def test_a_folder_is_named_by_what_is_unusual():
     [
         ("grasp-ablation", {"set": ("observation=state",)}, "is of what is done with images"),
         ("grasp-latencies", {"set": ("latency=60ms",)}, "latency is what the arms"),
-        ("table1", {"seeds": 0}, "seeds must be at least 1, got 0"),
+        ("table1", {"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
         ("awareness", {"address": "auto"}, "add --engine ray"),
     ],
 )
@@ -436,8 +436,8 @@ def test_latency_hurts_a_controller_and_knowledge_heals(tmp_path, capsys):
     ("options", "error"),
     [
         ({"latencies": ()}, "at least one latency"),
-        ({"episodes": 1}, "episodes must be at least 2, got 1"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"episodes": 1}, "episodes must be a whole number of at least 2, got 1"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
         ({"latencies": ("100ms",)}, "longer than the period of 60 ms"),
     ],
 )

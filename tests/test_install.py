@@ -126,19 +126,7 @@ def test_the_core_is_enough_for(room):
     output(IMPORT_ALL.format(package=f"midstride.{room}"), without=NOT_CORE)
 
 
-@pytest.mark.parametrize(
-    "room",
-    [
-        "tasks",
-        "measure",
-        pytest.param(
-            "report",
-            marks=pytest.mark.xfail(
-                strict=True, reason="report.page -> sweep.disk -> scale.local -> learn.train"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("room", ["tasks", "measure", "report"])
 def test_no_jax_for(room):
     output(IMPORT_ALL.format(package=f"midstride.{room}"), without=LEARNING)
 

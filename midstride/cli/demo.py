@@ -102,7 +102,7 @@ def _run_as_it_is(job: Job, episodes: int) -> list[float]:
     from midstride.measure.evaluate import evaluate_in
     from midstride.policies import load
 
-    moving = show.changed(job.training.environment, latency="50ms")
+    moving = job.training.with_(latency="50ms").environment
     return [episode.total for episode in evaluate_in(load(job.folder), moving, episodes)]
 
 

@@ -13,7 +13,7 @@ examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,13 +56,25 @@ def run(options: Options, console: Console) -> None:
     for text in options.run:  # reject what does not fit before anything runs
         folder = Path(text)
         environment = environment_of(folder)
-        rows = {latency: show.changed(environment, latency=latency) for latency in options.latency}
+        rows = {latency: at(environment, latency) for latency in options.latency}
         rows = rows or {str(environment.to_dict()["latency"]): environment}
         for row in rows.values():
             show.small(row).close()
         runs.append((folder, load(folder), rows))
     for folder, policy, rows in runs:
         console.print(_evaluated(folder, policy, rows, options, console))
+
+
+def at(environment: Environment, latency: str) -> Environment:
+    """The environment at another latency, measured on the scale that the policy knows."""
+    from midstride.timing import OnScaleOf, read_latency
+
+    changed: dict[str, Any] = {"latency": latency}
+    replace(environment, **changed)  # an error in its own words
+    changed["latency"] = OnScaleOf(
+        read_latency(environment.to_dict()["latency"]), read_latency(latency)
+    )
+    return replace(environment, **changed)
 
 
 def environment_of(folder: Path) -> Environment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -51,15 +52,10 @@ def going_on(how: str) -> Iterator[None]:
         raise KeyboardInterrupt(f"{str(stop) or 'interrupted'}; {how}") from None
 
 
-def changed(environment: Environment, **values: Any) -> Environment:
-    """The same environment with some other settings."""
-    return type(environment).from_dict({**environment.to_dict(), **values})
-
-
 def small(environment: Environment) -> LearnableEnvs:
     """One environment to look at, made quickly: where there are scenes, with one of them."""
-    few = {"scenes": 1} if "scenes" in types_of(type(environment)) else {}
-    return changed(environment, **few).make(1)
+    few: dict[str, Any] = {"scenes": 1} if "scenes" in types_of(type(environment)) else {}
+    return replace(environment, **few).make(1)
 
 
 def success_of(environment: Environment) -> str | None:

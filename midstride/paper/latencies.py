@@ -23,7 +23,7 @@ from midstride.scale.words import format_return
 from midstride.settings import Range
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
-from midstride.timing import LatencyModel, PerEpisode, format_s, read_latency
+from midstride.timing import Fixed, LatencyModel, OnScaleOf, format_s, read_latency
 
 Totals = dict[str, dict[float, list[list[float]]]]  # arm -> latency in s -> seed -> returns
 
@@ -84,15 +84,9 @@ def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:
 
 
 def each_latency(training: Training) -> dict[float, LatencyModel]:
-    """Of the latencies that are drawn in training, models that always draw the same one.
-
-    What is measured of the latency stays scaled by the longest: it means what it meant in training.
-    """
-    values_s = tuple(float(value) for value in read_latency(training["latency"]).values_s)
-    return {
-        chosen: PerEpisode(values_s, tuple(float(value == chosen) for value in values_s))
-        for chosen in values_s
-    }
+    """The latencies that are drawn in training, each alone; measured as it was in training."""
+    drawn = read_latency(training["latency"])
+    return {float(value): OnScaleOf(drawn, Fixed(float(value))) for value in drawn.values_s}
 
 
 def plot(totals: Mapping[str, Mapping[float, list[list[float]]]], title: str) -> Figure:
