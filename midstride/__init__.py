@@ -9,18 +9,11 @@ from midstride.registration import register
 if TYPE_CHECKING:
     from midstride.envs.concurrent import Concurrent
     from midstride.envs.dm_control import from_dm_control
+    from midstride.latency import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Trace
     from midstride.policies import Policy, load
     from midstride.tasks.env import TaskEnv, TaskVectorEnv
     from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
-    from midstride.timing import (
-        Fixed,
-        LatencyModel,
-        PerEpisode,
-        PerStep,
-        Sampled,
-        Timing,
-        Trace,
-    )
+    from midstride.timing import Timing
 
 __version__ = "0.1.0"
 
@@ -46,18 +39,18 @@ __all__ = [
 # Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
 _HOMES = {
     "Concurrent": "midstride.envs.concurrent",
-    "Fixed": "midstride.timing",
+    "Fixed": "midstride.latency",
     "GraspEnv": "midstride.tasks.grasp.env",
     "GraspVectorEnv": "midstride.tasks.grasp.env",
-    "LatencyModel": "midstride.timing",
-    "PerEpisode": "midstride.timing",
-    "PerStep": "midstride.timing",
+    "LatencyModel": "midstride.latency",
+    "PerEpisode": "midstride.latency",
+    "PerStep": "midstride.latency",
     "Policy": "midstride.policies",
-    "Sampled": "midstride.timing",
+    "Sampled": "midstride.latency",
     "TaskEnv": "midstride.tasks.env",
     "TaskVectorEnv": "midstride.tasks.env",
     "Timing": "midstride.timing",
-    "Trace": "midstride.timing",
+    "Trace": "midstride.latency",
     "from_dm_control": "midstride.envs.dm_control",
     "load": "midstride.policies",
 }

@@ -8,8 +8,9 @@ from gymnasium import spaces
 from midstride.envs.learnable import Hints
 from midstride.envs.vector import Step
 from midstride.knowledge import Layout
+from midstride.latency import Fixed
 from midstride.tasks.env import TaskVectorEnv
-from midstride.timing import Fixed, Timing
+from midstride.timing import Timing
 
 TASK_NAMES = ("pointmass", "cartpole", "pendulum")
 ENV_IDS = ("midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0")

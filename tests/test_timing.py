@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstride.timing import (
-    Fixed,
-    PerEpisode,
-    PerStep,
-    Sampled,
-    Timing,
-    Trace,
-    as_latency,
-    finer_tick_s,
-    parse_latency,
-    parse_s,
-    to_ticks,
-)
+from midstride.latency import Fixed, PerEpisode, PerStep, Sampled, Trace, as_latency, parse_latency
+from midstride.seconds import finer_tick_s, parse_s, to_ticks
+from midstride.timing import Timing
 
 PAPER_S = (0.0, 0.005, 0.01, 0.025, 0.05)
 

@@ -52,7 +52,7 @@ def run(environment: Environment, console: Console) -> None:
 
 
 def _timing(environment: Environment, envs: LearnableEnvs) -> str:
-    from midstride.timing import format_s
+    from midstride.seconds import format_s
 
     timing = envs.timing
     low, high = (format_s(ticks * timing.tick_s) for ticks in timing.latency_bounds_ticks)

@@ -67,7 +67,7 @@ def run(options: Options, console: Console) -> None:
 
 def at(environment: Environment, latency: str) -> Environment:
     """The environment at another latency, measured on the scale that the policy knows."""
-    from midstride.timing import OnScaleOf, read_latency
+    from midstride.latency import OnScaleOf, read_latency
 
     changed: dict[str, Any] = {"latency": latency}
     replace(environment, **changed)  # an error in its own words

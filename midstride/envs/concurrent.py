@@ -26,14 +26,9 @@ from midstride.knowledge import (
     selection_time,
     vector_to_go,
 )
-from midstride.timing import (
-    DoesNotFit,
-    LatencyModel,
-    Timing,
-    as_latency,
-    check_divides,
-    finer_tick_s,
-)
+from midstride.latency import LatencyModel, as_latency
+from midstride.seconds import DoesNotFit, check_divides, finer_tick_s
+from midstride.timing import Timing
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]

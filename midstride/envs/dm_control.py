@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from midstride.envs.concurrent import Concurrent
 from midstride.extras import needed_by
+from midstride.latency import LatencyModel
 from midstride.sim.camera import Image
 from midstride.sim.follow import Follower
-from midstride.timing import LatencyModel
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]

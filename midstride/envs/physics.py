@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.timing import to_ticks
+from midstride.seconds import to_ticks
 
 Array = NDArray[np.float64]
 

@@ -16,17 +16,11 @@ from midstride.envs.learnable import Environment, Hints, Image
 from midstride.envs.physics import MovesByTicks
 from midstride.envs.vector import check_render_mode
 from midstride.knowledge import MAX_STACK, Layout, check_features
+from midstride.latency import Latency, latency_text, read_latency
+from midstride.seconds import Time, as_seconds, time_text
 from midstride.settings import Range
 from midstride.sim.follow import Follower
-from midstride.timing import (
-    Latency,
-    Time,
-    Timing,
-    as_seconds,
-    latency_text,
-    read_latency,
-    time_text,
-)
+from midstride.timing import Timing
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from scipy.linalg import solve_discrete_are
 from midstride.envs.vector import available_cores
 from midstride.measure.statistics import half_width
 from midstride.report.curves import save_figure
+from midstride.seconds import parse_s, to_ticks
 from midstride.settings import Range, Settings
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
 from midstride.tasks.env import TaskVectorEnv
 from midstride.tasks.settings import TaskSettings, make_task
-from midstride.timing import parse_s, to_ticks
 
 Array = NDArray[np.float64]
 Controller = Callable[[NDArray[np.float32]], Array]

@@ -15,8 +15,8 @@ from rich.console import Console
 from midstride.paper.grasping import compare_success, measured, summary, write_study
 from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 from midstride.report.curves import save_figure
+from midstride.seconds import parse_s
 from midstride.sweep.engine import Grid
-from midstride.timing import parse_s
 
 KINDS = ("unaware", "vector-to-go")
 

@@ -14,16 +14,17 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
+from midstride.latency import Fixed, LatencyModel, OnScaleOf, read_latency
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
 from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.scale.words import format_return
+from midstride.seconds import format_s
 from midstride.settings import Range
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
-from midstride.timing import Fixed, LatencyModel, OnScaleOf, format_s, read_latency
 
 Totals = dict[str, dict[float, list[list[float]]]]  # arm -> latency in s -> seed -> returns
 

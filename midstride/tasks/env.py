@@ -32,14 +32,11 @@ from midstride.knowledge import (
     selection_time,
     vector_to_go,
 )
+from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task
 from midstride.tasks.settings import TaskSettings, make_task
-from midstride.timing import (
-    Schedule,
-    seconds_of,
-    to_ticks,
-)
+from midstride.timing import Schedule
 
 _MARKER_RGB = (235, 70, 60)
 

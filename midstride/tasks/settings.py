@@ -7,22 +7,14 @@ from typing import Annotated, Any, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK, check_features
+from midstride.latency import Latency, latency_text, read_latency
+from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of, time_text
 from midstride.settings import Range
 from midstride.sim.task import Task
 from midstride.tasks.cartpole import make as make_cartpole
 from midstride.tasks.pendulum import make as make_pendulum
 from midstride.tasks.pointmass import make as make_pointmass
-from midstride.timing import (
-    Latency,
-    Time,
-    Timing,
-    as_seconds,
-    check_tick_s,
-    latency_text,
-    read_latency,
-    seconds_of,
-    time_text,
-)
+from midstride.timing import Timing
 
 TASKS = {"pointmass": make_pointmass, "cartpole": make_cartpole, "pendulum": make_pendulum}
 DISCRETE_ACTIONS = (3, 8)

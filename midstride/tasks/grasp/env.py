@@ -17,6 +17,8 @@ from midstride.envs.learnable import Array, Environment, Hints, Image, Info, Mas
 from midstride.envs.single import OneEnv
 from midstride.envs.vector import ManyEnvs, Outcome, available_cores, check_count, check_render_mode
 from midstride.knowledge import Layout, Past, check_features, selection_time
+from midstride.latency import Latency, latency_text, read_latency
+from midstride.seconds import Time, as_seconds, time_text
 from midstride.settings import Range
 from midstride.sim.camera import FAR_M
 from midstride.tasks.grasp import actions as columns
@@ -27,16 +29,7 @@ from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import demonstrator
 from midstride.tasks.grasp.world import World
-from midstride.timing import (
-    Latency,
-    Schedule,
-    Time,
-    Timing,
-    as_seconds,
-    latency_text,
-    read_latency,
-    time_text,
-)
+from midstride.timing import Schedule, Timing
 
 PERIOD_S = 0.3
 CONTROLLED = ("x", "y", "z", "yaw", "opening")

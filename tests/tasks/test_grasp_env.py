@@ -23,7 +23,7 @@ from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.measures import Measures
 from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, Decision, World
-from tests.test_grasp import by_hand
+from tests.tasks.test_grasp_world import by_hand
 
 SMALL = {"scenes": 16, "image_size": 16}
 ALL = ("previous_action", "selection_time", "vector_to_go")

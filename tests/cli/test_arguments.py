@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import pytest
 
 from midstride.cli.arguments import Group, Syntax, read
+from midstride.seconds import Time
 from midstride.settings import Range, Settings
-from midstride.timing import Time
 
 
 @dataclass(frozen=True)
