@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, rates, seconds
-from midstride.envs.vector import available_cores
+from midstride.envs.checks import available_cores
 from midstride.sim.camera import Camera, Look
 from midstride.tasks.grasp import kinematics, motion
 from midstride.tasks.grasp.env import GraspVectorEnv

@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 
 from midstride.envs.physics import MovesByTicks, Physics, action_scale, actuator_names
 from midstride.flight_of_one import FlightOfOne
-from midstride.knowledge import (
-    Layout,
-    Past,
-    check_features,
-    one_hot,
-    selection_time,
-    vector_to_go,
-)
+from midstride.knowledge import Layout, Past, check_features, one_hot, selection_time, vector_to_go
 from midstride.latency import LatencyModel, as_latency
 from midstride.seconds import DoesNotFit, check_divides, finer_tick_s
 from midstride.timing import Timing

@@ -11,10 +11,10 @@ from typing import Annotated, Any, cast
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from midstride.envs.checks import check_render_mode
 from midstride.envs.concurrent import Concurrent
 from midstride.envs.learnable import Environment, Hints, Image
 from midstride.envs.physics import MovesByTicks
-from midstride.envs.vector import check_render_mode
 from midstride.knowledge import MAX_STACK, Layout, check_features
 from midstride.latency import Latency, latency_text, read_latency
 from midstride.seconds import Time, as_seconds, time_text

@@ -209,6 +209,13 @@ class Agent(ABC):
         self.policy.weights = self.policy_of(outcome.pop("policy")).weights
         return {name: np.asarray(value) for name, value in outcome.items()}
 
+    @staticmethod
+    def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
+        """Where the time is measured, wait for a piece of work."""
+        if lap is not None:
+            jax.block_until_ready(results)
+            lap(piece)
+
     def step_optimiser(self, state: dict[str, Tree], gradient: Any) -> dict[str, Tree]:
         """Online weights, optimiser and count after a gradient; the rest as it was."""
         change, optimiser = self._optimiser.update(gradient, state["optimiser"])
@@ -247,12 +254,6 @@ class Agent(ABC):
             name: part.reshape(shape)
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
-
-
-def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
-    if lap is not None:
-        jax.block_until_ready(results)
-        lap(piece)
 
 
 def named_arrays(network: eqx.Module) -> dict[str, jax.Array]:

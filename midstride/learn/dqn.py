@@ -5,8 +5,6 @@ Continuous actions are made discrete by the agent: all combinations of a few lev
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,23 +20,13 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import (
-    Agent,
-    AgentSettings,
-    Batch,
-    Count,
-    Lap,
-    RunSettings,
-    Share,
-    finish_piece,
-)
-from midstride.learn.priorities import Priorities
+from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share
+from midstride.learn.priorities import Prioritised
 from midstride.learn.replay import Replay, Row
+from midstride.learn.spaces import MAX_ACTIONS, action_table
 from midstride.learn.targets import best_next, concurrent_target, full_period_target
 from midstride.policies import QPolicy
 from midstride.settings import Range
-
-MAX_ACTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -150,8 +138,8 @@ class DQN(Agent):
         self._reward_scale = envs.hints.reward_scale if scale is None else scale
         self.policy = self.policy_of(self.state["online"])
         self._update = jax.jit(self._updates, donate_argnums=0)
-        self._priorities: Priorities | None = None
-        self._sampled: deque[NDArray[Any]] = deque()  # places of each batch under way
+        prioritised = self.lstm_size == 0 and settings.prioritised
+        self._priorities = Prioritised(self.replay, settings.n_step) if prioritised else None
 
     def make_network(self, settings: Any, columns: int, seed: int) -> eqx.Module:
         key = jax.random.key(seed)
@@ -201,9 +189,8 @@ class DQN(Agent):
         """Batches (updates, batch_size, ...)."""
         s, replay = self.settings, self.replay
         shape = (updates, s.batch_size)
-        if s.prioritised:
-            places, weights = self._prioritised(shape)
-            rows, envs = np.divmod(places, replay.num_envs)
+        if self._priorities is not None:
+            rows, envs, weights = self._priorities.sample(self.rng, shape)
             found = replay.gather(rows, envs, s.n_step, s.gamma_per_s)
             return {"transitions": found, "weights": weights}
         rows, envs = replay.rows(self.rng, updates * s.batch_size, s.n_step)
@@ -212,7 +199,7 @@ class DQN(Agent):
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         self.state, measured = self._update(self.state, batches)
-        finish_piece(measured, "fitting", lap)
+        self.finish_piece(measured, "fitting", lap)
         self._under_way.append(measured)
 
     def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
@@ -249,28 +236,10 @@ class DQN(Agent):
         y = bellman_target(self.settings, steps, bootstrap)
         return td_loss(q, y, batch.get("weights", 1.0))
 
-    # --- Prioritised sampling
-
-    def _prioritised(self, shape: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
-        replay = self.replay
-        if self._priorities is None:
-            self._priorities = Priorities(replay.length * replay.num_envs)
-            self._seen = 0
-        # A transition can be sampled once the n steps that it needs are there.
-        complete = replay.added - self.settings.n_step + 1
-        new = np.arange(max(self._seen, complete - replay.length), complete) % replay.length
-        places = (new[:, None] * replay.num_envs + np.arange(replay.num_envs)).ravel()
-        if len(places):
-            self._priorities.set_new(places)
-        self._seen = complete
-        sampled, weights = self._priorities.sample(self.rng, shape[0] * shape[1])
-        self._sampled.append(sampled)
-        return sampled.reshape(shape), weights.reshape(shape)
-
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
         measured = super()._finish(outcome)
         if self._priorities is not None:
-            self._priorities.update(self._sampled.popleft(), measured["error"].ravel())
+            self._priorities.learn(measured["error"])
         return measured
 
 
@@ -290,20 +259,3 @@ def td_loss(q: Any, target: Any, weights: Any = 1.0) -> tuple[Any, dict[str, Any
     error = q - jax.lax.stop_gradient(target)
     loss = (weights * optax.huber_loss(error)).mean()
     return loss, {"q": q.mean(), "target": target.mean(), "error": error}
-
-
-def action_table(space: Any, levels: int) -> NDArray[Any] | None:
-    """The actions that numbers stand for, (count, *shape); None where actions are numbers."""
-    if isinstance(space, spaces.Discrete):
-        return None
-    if not isinstance(space, spaces.Box) or not space.is_bounded():
-        raise ValueError(f"cannot make discrete actions of {space}: it must be a bounded Box")
-    dims = int(np.prod(space.shape))
-    if levels**dims > MAX_ACTIONS:
-        raise ValueError(
-            f"{levels} levels of {dims} action dimensions make {levels**dims} discrete actions, "
-            f"more than {MAX_ACTIONS}: take fewer --levels, or an agent for continuous actions"
-        )
-    axes = np.linspace(space.low.ravel(), space.high.ravel(), levels).T
-    table = np.array(list(itertools.product(*axes)), space.dtype)
-    return table.reshape(-1, *space.shape)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from midstride.learn.replay import Replay
 
 
 class Priorities:
@@ -47,3 +50,34 @@ class Priorities:
             node = 2 * node + right
         weights = np.maximum(self.tree[node], 1e-12) ** -self.beta
         return node - self.leaves, (weights / weights.max()).astype(np.float32)
+
+
+class Prioritised:
+    """Which transitions of a replay are sampled, by the errors that they had when last learned."""
+
+    def __init__(self, replay: Replay, n_step: int) -> None:
+        self._replay, self._n_step = replay, n_step
+        self._priorities = Priorities(replay.length * replay.num_envs)
+        self._seen = 0
+        self._sampled: deque[NDArray[Any]] = deque()  # places of each batch under way
+
+    def sample(
+        self, rng: np.random.Generator, shape: tuple[int, int]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Rows, environments and importance weights of transitions, each of `shape`."""
+        replay = self._replay
+        # A transition can be sampled once the n steps that it needs are there.
+        complete = replay.added - self._n_step + 1
+        new = np.arange(max(self._seen, complete - replay.length), complete) % replay.length
+        places = (new[:, None] * replay.num_envs + np.arange(replay.num_envs)).ravel()
+        if len(places):
+            self._priorities.set_new(places)
+        self._seen = complete
+        sampled, weights = self._priorities.sample(rng, shape[0] * shape[1])
+        self._sampled.append(sampled)
+        rows, envs = np.divmod(sampled.reshape(shape), replay.num_envs)
+        return rows, envs, weights.reshape(shape)
+
+    def learn(self, errors: NDArray[Any]) -> None:
+        """The errors of the oldest batch under way are known."""
+        self._priorities.update(self._sampled.popleft(), errors.ravel())

@@ -22,22 +22,12 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.learn import cem
-from midstride.learn.agent import (
-    Agent,
-    AgentSettings,
-    Batch,
-    Count,
-    Lap,
-    RunSettings,
-    Share,
-    Tree,
-    finish_piece,
-)
+from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share, Tree
 from midstride.learn.critic import Critic
 from midstride.learn.demonstrations import demonstrations
 from midstride.learn.frames import FrameReplay
 from midstride.learn.images import shifted, tinted
-from midstride.learn.search import explored, observed_kinds, search_space, value_range
+from midstride.learn.spaces import explored, observed_kinds, search_space, value_range
 from midstride.learn.targets import concurrent_target, full_period_target
 from midstride.policies import CemPolicy
 from midstride.settings import Range
@@ -336,11 +326,11 @@ class QTOpt(Agent):
         judged = {name: array for name, array in batches.items() if name not in _FITTED}
         index = judged.pop("index")
         labels, key, fit_key = self._label(state["target"], state["lagged"], state["key"], judged)
-        finish_piece(labels, "labelling", lap)
+        self.finish_piece(labels, "labelling", lap)
         self.state, measured = self._update(
             {**state, "key": key}, {**fitted, "label": labels}, index, fit_key
         )
-        finish_piece(measured, "fitting", lap)
+        self.finish_piece(measured, "fitting", lap)
         self._under_way.append(measured)
 
     def _label_block(self, target: Tree, lagged: Tree, key: Any, batch: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from scipy.linalg import solve_discrete_are
 
-from midstride.envs.vector import available_cores
+from midstride.envs.checks import available_cores
 from midstride.measure.statistics import half_width
 from midstride.report.curves import save_figure
 from midstride.seconds import parse_s, to_ticks

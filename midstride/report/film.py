@@ -24,8 +24,9 @@ from rich.table import Table
 
 from midstride.disk.files import write_whole
 from midstride.disk.runs import read_record
+from midstride.envs.checks import available_cores
 from midstride.envs.learnable import Environment
-from midstride.envs.vector import available_cores, interact
+from midstride.envs.vector import interact
 from midstride.measure.evaluate import EVALUATION_SCENES, check_observation
 from midstride.policies import Policy, load
 from midstride.report import grasp_film

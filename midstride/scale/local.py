@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from midstride.envs.vector import available_cores
+from midstride.envs.checks import available_cores
 from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint

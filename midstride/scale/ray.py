@@ -17,7 +17,7 @@ from typing import Any
 
 from midstride.disk.files import write_whole
 from midstride.disk.runs import RESULT
-from midstride.envs.vector import available_cores
+from midstride.envs.checks import available_cores
 from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 LOST_WORKERS = 3  # times that Ray gives a task to another worker when its own is lost

@@ -21,17 +21,12 @@ from gymnasium.vector.utils import batch_space
 from mujoco.batch import Batch
 from numpy.typing import NDArray
 
+from midstride.envs.checks import available_cores, check_count, check_render_mode
 from midstride.envs.learnable import Array, Hints, Image, Mask
 from midstride.envs.single import OneEnv
-from midstride.envs.vector import ManyEnvs, Outcome, available_cores, check_count, check_render_mode
+from midstride.envs.vector import ManyEnvs, Outcome
 from midstride.flight import Flight, Ticks
-from midstride.knowledge import (
-    Layout,
-    Past,
-    one_hot,
-    selection_time,
-    vector_to_go,
-)
+from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to_go
 from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task

@@ -8,8 +8,9 @@ from gymnasium import spaces
 
 from midstride.learn.agent import RunSettings, configure_jax
 from midstride.learn.agents import Training
-from midstride.learn.dqn import DQN, DQNSettings, action_table
+from midstride.learn.dqn import DQN, DQNSettings
 from midstride.learn.drqn import DRQN, DRQNSettings
+from midstride.learn.spaces import action_table
 from midstride.theory.knowledge import turntable
 from midstride.theory.tabular import ConcurrentMDP, solve_concurrent
 from tests.helpers import FakeEnvs, flat_envs, step_of

@@ -21,7 +21,7 @@ from midstride.learn.cem import ActionSpace
 from midstride.learn.frames import FrameReplay
 from midstride.learn.images import shifted, tinted
 from midstride.learn.qtopt import QTOpt, QTOptSettings
-from midstride.learn.search import explored
+from midstride.learn.spaces import explored
 from midstride.learn.train import train
 from midstride.learn.trainer import Trainer
 from midstride.tasks.grasp.actions import COMMANDS

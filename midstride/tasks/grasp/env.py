@@ -13,9 +13,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from midstride.envs.checks import available_cores, check_count, check_render_mode
 from midstride.envs.learnable import Array, Environment, Hints, Image, Info, Mask
 from midstride.envs.single import OneEnv
-from midstride.envs.vector import ManyEnvs, Outcome, available_cores, check_count, check_render_mode
+from midstride.envs.vector import ManyEnvs, Outcome
 from midstride.knowledge import Layout, Past, check_features, selection_time
 from midstride.latency import Latency, latency_text, read_latency
 from midstride.seconds import Time, as_seconds, time_text

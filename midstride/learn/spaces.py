@@ -1,7 +1,8 @@
-"""Environments as an agent that searches for continuous actions sees them, and its exploration."""
+"""The spaces of environments as agents see them, and exploration in continuous ones."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import Commands, LearnableEnvs
 from midstride.learn import cem
 from midstride.learn.frames import Kind
+
+MAX_ACTIONS = 64
 
 
 def observed_kinds(envs: LearnableEnvs) -> dict[str, Kind]:
@@ -74,3 +77,20 @@ def explored(
         chosen = rng.choice(len(commands.settings), count, p=commands.tried)
         tried[anything, free:] = commands.settings[chosen]
     return tried
+
+
+def action_table(space: Any, levels: int) -> NDArray[Any] | None:
+    """The actions that numbers stand for, (count, *shape); None where actions are numbers."""
+    if isinstance(space, spaces.Discrete):
+        return None
+    if not isinstance(space, spaces.Box) or not space.is_bounded():
+        raise ValueError(f"cannot make discrete actions of {space}: it must be a bounded Box")
+    dims = int(np.prod(space.shape))
+    if levels**dims > MAX_ACTIONS:
+        raise ValueError(
+            f"{levels} levels of {dims} action dimensions make {levels**dims} discrete actions, "
+            f"more than {MAX_ACTIONS}: take fewer --levels, or an agent for continuous actions"
+        )
+    axes = np.linspace(space.low.ravel(), space.high.ravel(), levels).T
+    table = np.array(list(itertools.product(*axes)), space.dtype)
+    return table.reshape(-1, *space.shape)
