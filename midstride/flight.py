@@ -106,11 +106,17 @@ class Flight:
         actions: (n, *shape), or chunks (n, chunk, *shape) with `starts` (n, chunk), in ticks after
             the capture, the first of them 0, NEVER for elements that a shorter chunk lacks
         """
-        ids = np.arange(self.n) if active is None else np.flatnonzero(active)
+        ids: Any = slice(None)
+        if active is not None and np.count_nonzero(active) < self.n:
+            ids = np.flatnonzero(active)
+        slot: Any = 0
+        number = self._number[ids, 0]
+        if self._number.shape[1] > 1:
+            ids = np.arange(self.n)[ids]
+            slot = np.where(self._number[ids] < 0, -1, self._number[ids]).argmin(axis=1)
+            number = self._number[ids, slot]
         # With room for all that can be under way, only one that was lost can be in the way.
-        number = self._number[ids]
-        slot = np.where(number < 0, -1, number).argmin(axis=1)
-        self.stale[ids] += number[np.arange(len(ids)), slot] >= 0
+        self.stale[ids] += number >= 0
         arrival = self.now + latency
         if lost is not None:
             arrival = np.where(lost, NEVER, arrival)
@@ -133,51 +139,66 @@ class Flight:
         """
         began = self.now.copy()
         end = began + ticks
-        if running is not None:
+        if running is not None and np.count_nonzero(running) < self.n:
             end = np.where(running, end, began)
-        until_rest = bool((end >= NEVER).any())
+        until_rest = np.count_nonzero(end >= NEVER) > 0
         while True:
             switching = self._arrive()
-            if switching.any():
+            if switching is not None:
                 plant.switch(switching, self.action)
             if until_rest:
                 resting = (end >= NEVER) & self.newest_in_force & plant.at_rest()
                 end[resting] = self.now[resting]
             under_way = end > self.now
-            if not under_way.any():
+            count = np.count_nonzero(under_way)
+            if not count:
                 return self.now - began
             ahead = np.minimum(self._next_event(), end) - self.now
-            passed = plant.advance(under_way, int(ahead[under_way].min()), ahead)
+            nearest = ahead if count == self.n else ahead[under_way]
+            passed = plant.advance(under_way, int(nearest.min()), ahead)
             self.now[under_way] += passed
 
-    def _arrive(self) -> Mask:
+    def _arrive(self) -> Mask | None:
         """Let what has arrived come into force, and chunks go on; who follows a new action."""
         arrived = self._arrival <= self.now[:, None]
-        changed = np.zeros(self.n, bool)
-        if arrived.any():
-            ids = np.flatnonzero(arrived.any(axis=1))
-            slot = np.where(arrived[ids], self._number[ids], -1).argmax(axis=1)
-            newest = self._number[ids, slot]
-            self.in_force[ids] = newest
-            self._force_starts[ids] = self._starts[ids, slot]
-            self._force_actions[ids] = self._actions[ids, slot]
-            # Older ones would be stale whenever they came.
-            gone = (self._number[ids] >= 0) & (self._number[ids] <= newest[:, None])
-            self.stale[ids] += gone.sum(axis=1) - 1
-            self._number[ids] = np.where(gone, -1, self._number[ids])
-            self._arrival[ids] = np.where(gone, NEVER, self._arrival[ids])
-            changed[ids] = True
-        if self._force_starts.shape[1] > 1:
-            changed |= (self._force_starts[:, 1:] == self.now[:, None]).any(axis=1)
-        if changed.any():
-            ids = np.flatnonzero(changed)
+        has_chunks = self._force_starts.shape[1] > 1
+        if not has_chunks and not np.count_nonzero(arrived):
+            return None
+        found = arrived[:, 0]
+        if arrived.shape[1] > 1:
+            found = arrived.any(axis=1)
+        ids: Any = slice(None) if np.count_nonzero(found) == self.n else np.flatnonzero(found)
+        self._come_into_force(ids, arrived)
+        if has_chunks:
+            found = found | (self._force_starts[:, 1:] == self.now[:, None]).any(axis=1)
+            ids = np.flatnonzero(found)
             due = (self._force_starts[ids] <= self.now[ids, None]).sum(axis=1) - 1
             self.action[ids] = self._force_actions[ids, due]
-        return changed
+        return found if np.count_nonzero(found) else None
+
+    def _come_into_force(self, ids: Any, arrived: Mask) -> None:
+        """In environments `ids`, the newest of what has arrived; older decisions are stale."""
+        slot: Any = 0
+        if arrived.shape[1] > 1:
+            ids = np.arange(self.n)[ids]
+            slot = np.where(arrived[ids], self._number[ids], -1).argmax(axis=1)
+        newest = self._number[ids, slot]
+        self.in_force[ids] = newest
+        self._force_starts[ids] = self._starts[ids, slot]
+        self._force_actions[ids] = self._actions[ids, slot]
+        self.action[ids] = self._force_actions[ids, 0]
+        if arrived.shape[1] > 1:
+            older = (self._number[ids] >= 0) & (self._number[ids] < newest[:, None])
+            self.stale[ids] += older.sum(axis=1)
+            self._number[ids] = np.where(older, -1, self._number[ids])
+            self._arrival[ids] = np.where(older, NEVER, self._arrival[ids])
+        self._number[ids, slot], self._arrival[ids, slot] = -1, NEVER
 
     def _next_event(self) -> Ticks:
         """When the next decision arrives, or the next element of a chunk is due."""
-        arrival: Ticks = self._arrival.min(axis=1)
+        arrival: Ticks = self._arrival[:, 0]
+        if self._arrival.shape[1] > 1:
+            arrival = self._arrival.min(axis=1)
         if self._force_starts.shape[1] == 1:
             return arrival
         following = np.where(self._force_starts > self.now[:, None], self._force_starts, NEVER)

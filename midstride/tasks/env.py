@@ -69,7 +69,8 @@ class TaskPlant:
         self.target[ids] = self.qpos[np.ix_(ids, self.task.controlled.qpos)]
 
     def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
-        ids = None if running.all() else np.flatnonzero(running)
+        whole = np.count_nonzero(running) == len(running)
+        ids = None if whole else np.flatnonzero(running)
         record = self.batch.rollout(ticks, record=("qpos", "qvel"), ids=ids)
         reward = self.task.reward(record["qpos"], record["qvel"]).sum(axis=1) * self._weight
         rows = self._rows if ids is None else ids
@@ -79,7 +80,8 @@ class TaskPlant:
     def switch(self, which: Mask, actions: NDArray[Any]) -> None:
         """A new target, relative to where we are now."""
         controlled = self.task.controlled
-        rows = slice(None) if which.all() else np.flatnonzero(which)
+        whole = np.count_nonzero(which) == len(which)
+        rows = slice(None) if whole else np.flatnonzero(which)
         position = self.qpos[rows][:, controlled.qpos]
         target = position + actions[rows, : self._dims] * controlled.scale
         self.target[rows] = np.clip(target, controlled.low, controlled.high)
@@ -236,7 +238,8 @@ class TaskVectorEnv(ManyEnvs):
             if late.any():
                 self.plant.record(self.plant.at_switch, late)
             info["observation_switch"] = self._observe(self.plant.at_switch)
-        return Outcome(self.plant.rewards.sum(axis=0), np.zeros(self.num_envs, bool), info)
+        reward = self.plant.rewards[0] + self.plant.rewards[1]
+        return Outcome(reward, np.zeros(self.num_envs, bool), info)
 
     def _decode(self, actions: NDArray[Any]) -> Array:
         """Actions as displacements in units of the action scale, then as columns."""
