@@ -39,8 +39,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) -> None:
     """`config.json` of a result: the command, its configuration, versions and time taken."""
+    program = Path(sys.argv[0]).name.replace("__main__.py", "midstride")
     record = {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([program, *sys.argv[1:]]),
         "config": dict(config),
         "versions": versions(),
         "commit": commit(),
