@@ -43,8 +43,9 @@ format: $(VENV)/.installed ## Format and fix what can be fixed
 bench: $(VENV)/.bench-installed ## Measure speed against peers and limits
 	@$(BIN)/python -m benchmarks
 
-pictures: $(VENV)/.installed ## Remake the pictures in docs/
+pictures: $(VENV)/.installed ## Remake the pictures in docs/, and the tables that pages take from results/
 	@$(BIN)/python docs/make_pictures.py
+	@$(BIN)/python docs/include_tables.py
 
 clean: ## Remove everything that was generated
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis demo latency

@@ -47,3 +47,18 @@ def test_readme_example_runs():
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_pages_show_the_tables_of_results_as_they_are():
+    """A number is written once; `make pictures` renews the pages."""
+    spec = importlib.util.spec_from_file_location(
+        "include_tables", EXAMPLES.parent / "docs" / "include_tables.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    texts = {page: page.read_text() for page in tables.PAGES}
+    assert sum(text.count("<!-- table: ") for text in texts.values()) >= 3
+    for page, text in texts.items():
+        assert tables.with_tables(text) == text, page
