@@ -16,7 +16,7 @@ from benchmarks.figures import Figure, rates
 from midstride.learn.agent import RunSettings, configure_jax
 from midstride.learn.critic import IMAGE_FEATURES, Critic
 from midstride.learn.qtopt import QTOpt, QTOptSettings
-from midstride.tasks.grasp.env import GraspSettings
+from midstride.tasks.grasp.settings import GraspSettings
 
 ENVIRONMENT = GraspSettings(image_size=64, knowledge=("vector_to_go",), scenes=8)
 SETTINGS = QTOptSettings(acting_rounds=2)

@@ -14,8 +14,8 @@ from benchmarks.figures import Figure, seconds
 from midstride.scale.jobs import Job
 from midstride.scale.local import run_jobs
 from midstride.sweep.spec import Trial, expand, read_spec
-from midstride.tasks.env import TaskEnv
 from midstride.tasks.settings import TaskSettings
+from midstride.tasks.single import TaskEnv
 
 STEPS = 60_000  # of each trial, as in the figure: start-up and evaluations included
 PEER_STEPS = 3_000  # of Stable-Baselines3, extrapolated to STEPS

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from midstride.envs.dm_control import from_dm_control
     from midstride.latency import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Trace
     from midstride.policies import Policy, load
-    from midstride.tasks.env import TaskEnv, TaskVectorEnv
+    from midstride.tasks.env import TaskVectorEnv
     from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
+    from midstride.tasks.single import TaskEnv
     from midstride.timing import Timing
 
 __version__ = "0.1.0"
@@ -47,7 +48,7 @@ _HOMES = {
     "PerStep": "midstride.latency",
     "Policy": "midstride.policies",
     "Sampled": "midstride.latency",
-    "TaskEnv": "midstride.tasks.env",
+    "TaskEnv": "midstride.tasks.single",
     "TaskVectorEnv": "midstride.tasks.env",
     "Timing": "midstride.timing",
     "Trace": "midstride.latency",

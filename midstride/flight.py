@@ -17,14 +17,13 @@ rule for a single environment, where arrays would cost more than the physics; on
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ticks = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Thinker = Literal["pipelined", "serial"]
 
 NEVER = np.iinfo(np.int64).max // 4  # a tick that does not come
 
@@ -164,9 +163,7 @@ class Flight:
         has_chunks = self._force_starts.shape[1] > 1
         if not has_chunks and not np.count_nonzero(arrived):
             return None
-        found = arrived[:, 0]
-        if arrived.shape[1] > 1:
-            found = arrived.any(axis=1)
+        found = arrived[:, 0] if arrived.shape[1] == 1 else np.asarray(arrived.any(axis=1))
         ids: Any = slice(None) if np.count_nonzero(found) == self.n else np.flatnonzero(found)
         self._come_into_force(ids, arrived)
         if has_chunks:
@@ -203,19 +200,3 @@ class Flight:
             return arrival
         following = np.where(self._force_starts > self.now[:, None], self._force_starts, NEVER)
         return np.minimum(arrival, following.min(axis=1))
-
-
-def capture_interval(
-    latency: Ticks, period: Ticks | int, thinker: Thinker = "pipelined"
-) -> NDArray[np.int64]:
-    """Ticks from a capture to the next.
-
-    pipelined: every period, whether or not the last thought is finished
-    serial: one thought at a time: at the first multiple of the period at which it is finished
-    """
-    if thinker not in get_args(Thinker):
-        raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
-    period = np.broadcast_to(np.asarray(period, np.int64), np.shape(latency))
-    if thinker == "pipelined":
-        return period.copy()
-    return period * np.maximum(1, -(-np.asarray(latency) // np.maximum(period, 1)))

@@ -206,7 +206,7 @@ def check_features(names: Iterable[str] | str) -> tuple[str, ...]:
     for name in given:
         if name not in FEATURES:
             raise ValueError(
-                f"unknown knowledge {name!r}: choose from {', '.join(FEATURES)} (or none)"
+                f"unknown knowledge {name!r}: choose from {', '.join(FEATURES)} or leave it out"
             )
     if len(set(given)) != len(given):
         raise ValueError(f"knowledge named more than once: {', '.join(given)}")

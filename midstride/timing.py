@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ from midstride.seconds import (
     to_ticks,
     whole_ticks,
 )
+
+Thinker = Literal["pipelined", "serial"]
 
 
 @dataclass(frozen=True)
@@ -211,3 +214,19 @@ class Schedule:
         """Ticks of latency and of period of the next step, (n,) each."""
         at = np.arange(len(self.steps)), np.minimum(self.steps, self._latency.shape[1] - 1)
         return self._latency[at], self._period[at]
+
+
+def capture_interval(
+    latency: NDArray[np.int64], period: NDArray[np.int64] | int, thinker: Thinker = "pipelined"
+) -> NDArray[np.int64]:
+    """Ticks from a capture to the next.
+
+    pipelined: every period, whether or not the last thought is finished
+    serial: one thought at a time: at the first multiple of the period at which it is finished
+    """
+    if thinker not in get_args(Thinker):
+        raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
+    period = np.broadcast_to(np.asarray(period, np.int64), np.shape(latency))
+    if thinker == "pipelined":
+        return period.copy()
+    return period * np.maximum(1, -(-np.asarray(latency) // np.maximum(period, 1)))

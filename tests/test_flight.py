@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from midstride.flight import NEVER, Flight, capture_interval
+from midstride.flight import NEVER, Flight
 from midstride.flight_of_one import FlightOfOne
+from midstride.timing import capture_interval
 
 
 class Tape:

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midstride import Concurrent, PerStep
-from midstride.flight import Flight, capture_interval
+from midstride.flight import Flight
 from midstride.tasks.env import TaskPlant
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp.objects import object_set
 from midstride.tasks.grasp.scenes import make_scenes
 from midstride.tasks.grasp.world import CONTROL_TICKS, World
 from midstride.tasks.settings import make_task
+from midstride.timing import capture_interval
 from tests.helpers import TASK_NAMES
 from tests.test_flight import reference
 

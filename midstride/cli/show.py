@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-from midstride.settings import types_of
 
 if TYPE_CHECKING:
     from midstride.envs.learnable import Environment, LearnableEnvs
@@ -53,9 +50,8 @@ def going_on(how: str) -> Iterator[None]:
 
 
 def small(environment: Environment) -> LearnableEnvs:
-    """One environment to look at, made quickly: where there are scenes, with one of them."""
-    few: dict[str, Any] = {"scenes": 1} if "scenes" in types_of(type(environment)) else {}
-    return replace(environment, **few).make(1)
+    """One environment to look at, made quickly."""
+    return environment.small().make(1)
 
 
 def success_of(environment: Environment) -> str | None:

@@ -1,8 +1,8 @@
 """Train over a space of hyperparameters, in pairs.
 
 SPEC is a TOML file (docs/sweeps.md says how to write one), or one that comes with midstride:
-figure2a or figure2b. The output folder holds the run of every trial, table.csv and
-report.html. Interrupted, the same command goes on where it was.
+figure2a, figure2b, table1 and other experiments. The output folder holds the run of every trial,
+table.csv and report.html. Interrupted, the same command goes on where it was.
 
 examples:
   midstride sweep figure2a --trials 8

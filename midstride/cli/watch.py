@@ -26,7 +26,8 @@ from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
 from midstride.settings import Range, Settings, types_of
 
 if TYPE_CHECKING:
-    from midstride.tasks.grasp.env import GraspSettings, GraspVectorEnv
+    from midstride.tasks.grasp.env import GraspVectorEnv
+    from midstride.tasks.grasp.settings import GraspSettings
 
 USAGE = "watch RUN [options]\n       midstride watch grasp [options]"
 SCRIPTED = ("scripted", "blind", "random")
@@ -82,7 +83,7 @@ def run(folder: Path, options: Options, console: Console) -> None:
 
 def _grasp(args: Sequence[str], console: Console) -> None:
     """Film a policy that nobody trained, in a world that the options describe."""
-    from midstride.tasks.grasp.env import GraspSettings
+    from midstride.tasks.grasp.settings import GraspSettings
 
     usual = GraspSettings(objects=3, scenes=64)
     groups = (Group("environment (grasp)", GraspSettings, usual), Group("options", GraspOptions))
@@ -109,8 +110,9 @@ def _grasp(args: Sequence[str], console: Console) -> None:
 def film_scripted(environment: GraspSettings, options: GraspOptions, console: Console) -> None:
     """Episodes of a policy that looks into the world, or looks at nothing."""
     from midstride.report.film import film_grasp
+    from midstride.tasks.grasp.env import GraspVectorEnv
 
-    envs = environment.make(1)
+    envs = GraspVectorEnv(1, 1, settings=environment)
     choose = chooser(options.policy, options.noise, np.random.default_rng(options.seed))
     path = options.output / f"grasp-{options.policy}-{environment.mode}.mp4"
     film_grasp(envs, choose, path, options.episodes, options.seed, console)

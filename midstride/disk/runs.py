@@ -204,10 +204,19 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return _read_json(folder / RESULT, "a finished run")
 
 
+def is_of(result: dict[str, Any], settings_hash: str) -> bool:
+    """Whether a result is of these settings, and of this version of the code."""
+    made_by = (result.get("hash"), result.get("version"))
+    return made_by == (settings_hash, versions().get("midstride"))
+
+
 def _read_json(path: Path, what: str) -> dict[str, Any]:
     if not path.exists():
         raise ValueError(f"{path.parent} is not the folder of {what}: {path.name} is missing")
     try:
-        return dict(json.loads(path.read_text()))
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return found
+        raise ValueError(f"{path} is damaged: it holds no table of names and values")
     except (json.JSONDecodeError, OSError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None

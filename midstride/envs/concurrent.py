@@ -102,6 +102,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             features=knowledge,
             stack_observations=stack_observations,
             stack_actions=stack_actions,
+            units=_units(env.action_space, action_scale(inner.model)),
         )
         if not self.layout.is_plain:
             if not self.layout.base:
@@ -324,6 +325,14 @@ def _is_concurrent(env: gymnasium.Env[Any, Any]) -> bool:
             return True
         env = env.env
     return False
+
+
+def _units(space: gymnasium.Space[Any], scale: Array) -> dict[str, Any]:
+    """What previous actions and vector-to-go are in units of."""
+    if not isinstance(space, spaces.Box):
+        return {"previous_action": "one-hot", "vector_to_go": scale.tolist()}
+    low, high, _ = _bounds(space)
+    return {"previous_action": [low.tolist(), high.tolist()], "vector_to_go": scale.tolist()}
 
 
 def _base_columns(space: gymnasium.Space[Any]) -> tuple[str, ...]:

@@ -47,6 +47,10 @@ class Environment(Settings):
         """The environment that a policy is judged in, where that differs from training's."""
         return self
 
+    def small(self) -> Self:
+        """The same, quickly made: to look at, not to learn in."""
+        return self
+
     @property
     def knows(self) -> tuple[str, ...]:
         """The knowledge about what is in flight that observations have."""
@@ -80,6 +84,7 @@ class Hints:
     auxiliary_weights: NDArray[np.float32] | None = None
     # A policy to learn from at first: generator -> Act.
     demonstrator: Callable[[np.random.Generator], Act] | None = None
+    rests: bool = False  # whether all is at rest while the policy thinks: then no switch is alive
     measure: str | None = None  # name of the share of episodes that succeed, if that is measured
     longest_episode: int | None = None  # in steps
 
@@ -91,6 +96,7 @@ class LearnableEnvs(Protocol):
     layout: Layout
     timing: Timing
     hints: Hints
+    metadata: dict[str, Any]
     single_observation_space: Any
     single_action_space: Any
 

@@ -65,6 +65,9 @@ def interact(
 
     `reset(which)` is called when episodes in `which` have ended, before the next action there.
     """
+    mode = envs.metadata.get("autoreset_mode")
+    if mode is not AutoresetMode.SAME_STEP:
+        raise ValueError(f"the environments must reset in the same step (SAME_STEP), not {mode}")
     observation, _ = envs.reset(seed=seed)
     while True:
         action, notes = act(observation)

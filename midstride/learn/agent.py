@@ -65,7 +65,7 @@ class AgentSettings(Settings):
     agent: str
     target: Literal["full_period", "concurrent"] = "full_period"
     """full_period: bootstrap at the next observation (Algorithm 1); concurrent: at the switch"""
-    gamma_per_s: Annotated[float, Range(0, 0.999999)] = 0.818
+    gamma_per_s: Annotated[float, Range(1e-6, 0.999999)] = 0.818
     """discount per second: a step of d seconds discounts by gamma^d (0.818 is 0.99 per 50 ms)"""
     learning_rate: Annotated[float, Range(1e-12, 1e3)] = 1e-3
     """step size of Adam at the start"""
@@ -140,6 +140,8 @@ class Agent(ABC):
                 "the concurrent target needs a latency above 0 at every step: with none, the "
                 "switch is the capture and nothing is learned; use target full_period"
             )
+        if settings.target == "concurrent" and envs.hints.rests:
+            raise ValueError("the concurrent target is for concurrent control: use full_period")
 
     def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:  # noqa: B027
         """Have what is learned from beside its own steps; `folder` keeps what took long to make."""

@@ -85,8 +85,10 @@ class Training:
 
     def __getitem__(self, name: str) -> Any:
         """A setting by its name, whichever part it is of."""
-        part = next(part for part in self.parts.values() if name in types_of(type(part)))
-        return part.to_dict()[name]
+        every = {
+            key: value for part in self.parts.values() for key, value in part.to_dict().items()
+        }
+        return every[name]
 
     @property
     def hash(self) -> str:
@@ -103,9 +105,6 @@ class Training:
 
     def check(self) -> None:
         """An error in one sentence if it cannot be trained: for before anything starts."""
-        small: dict[str, Any] = (
-            {"scenes": 1} if "scenes" in types_of(type(self.environment)) else {}
-        )
-        envs = replace(self.environment, **small).make(1)
+        envs = self.environment.small().make(1)
         agent_called(self.agent.agent).check(self.agent, envs)
         envs.close()

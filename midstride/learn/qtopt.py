@@ -1,5 +1,6 @@
 """QT-Opt (Kalashnikov et al., 2018) with concurrent knowledge: the paper's Algorithm 1.
 
+Its settings are a quarter of this file: an agent is read in one place (so it has some 400 lines).
 Two pieces with a plain interface, compiled apart so that they can run on different machines:
 `label` (the Bellman updater: transitions -> targets, by the cross-entropy method on two target
 networks) and `fit` (the trainer: labelled transitions -> weights). A dispatch labels a block of
@@ -59,7 +60,7 @@ class QTOptSettings(AgentSettings):
     acting_rounds: Annotated[int, Range(1)] = 3
     """rounds of the cross-entropy method, for acting"""
 
-    gamma_per_s: Annotated[float, Range(0, 0.999999)] = 0.95
+    gamma_per_s: Annotated[float, Range(1e-6, 0.999999)] = 0.95
     """discount per second: a step of d seconds discounts by gamma^d"""
     learning_rate: Annotated[float, Range(1e-12, 1e3)] = 6e-4
     """step size of Adam at the start"""

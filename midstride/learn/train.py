@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.disk.runs import Run, claimed, event_writer, read_result
+from midstride.disk.runs import Run, claimed, event_writer, is_of, read_result
 from midstride.envs.vector import Step, interact
 from midstride.learn.agents import Training
 from midstride.learn.signals import Interrupted, held_interrupts
@@ -59,7 +59,7 @@ def train(
         events = event_writer() if tensorboard else None  # an error now if the extra is missing
         run = opened(training, folder, resume)
         finished = read_result(folder)
-        if finished is not None and finished["hash"] == training.hash:
+        if finished is not None and is_of(finished, training.hash):
             return finished
         trainer = Trainer.create(training, folder)  # rejects what does not fit
         restored = trainer.restore(run)

@@ -15,7 +15,7 @@ from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
 from midstride.learn.stopwatch import Stopwatch
-from midstride.measure.evaluate import EVALUATION_SCENES, EVALUATION_SEED, Episode, evaluate_in
+from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in
 from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
 
@@ -147,7 +147,7 @@ def final_episodes(policy: Policy, environment: Environment, run: RunSettings) -
     Runs of several seeds are compared as wholes: their episodes must not be the same ones, nor in
     scenes that anything was chosen by.
     """
-    has_scenes = environment.for_evaluation(EVALUATION_SCENES) != environment
+    has_scenes = environment.for_evaluation(EVALUATION_SCENE_SEED) != environment
     return evaluate_in(
         policy,
         environment,

@@ -16,7 +16,7 @@ from midstride.policies import Policy
 
 # Evaluation episodes start from seeds that training does not use.
 EVALUATION_SEED = 1_000_000
-EVALUATION_SCENES = 1  # seed of the scenes that a training is watched in
+EVALUATION_SCENE_SEED = 1  # seed of the scenes that a training is watched in
 _MOST_ENVS = 64
 
 
@@ -69,7 +69,7 @@ def evaluate_in(
     environment: Environment,
     episodes: int,
     seed: int = EVALUATION_SEED,
-    scenes: int = EVALUATION_SCENES,
+    scenes: int = EVALUATION_SCENE_SEED,
     on_episode: Callable[[int], None] = lambda finished: None,
 ) -> list[Episode]:
     """Whole episodes of a policy in the environment that it is judged in."""

@@ -23,8 +23,9 @@ from midstride.paper.study import show_table
 from midstride.settings import Range, Settings
 from midstride.sweep.disk import write_csv
 from midstride.tasks.grasp import scripted
-from midstride.tasks.grasp.env import GraspSettings, GraspVectorEnv
+from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.objects import OBJECT_SETS
+from midstride.tasks.grasp.settings import GraspSettings
 
 ENVS = 50
 OBJECTS = 3

@@ -112,7 +112,10 @@ def borrow(spec: Spec, seeds: int, folder: Path) -> None:
     for trial in expand(spec, seeds):
         name, place = trial.training.hash, folder / trial.place
         if not place.exists() and name in finished and outcome(finished[name], name):
-            shutil.copytree(finished[name], place)
+            part = place.with_name(f".{place.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(finished[name], part)
+            part.replace(place)
 
 
 # --- What is other than the specification has it -------------------------------------------------

@@ -27,7 +27,7 @@ from midstride.disk.runs import read_record
 from midstride.envs.checks import available_cores
 from midstride.envs.learnable import Environment
 from midstride.envs.vector import interact
-from midstride.measure.evaluate import EVALUATION_SCENES, check_observation
+from midstride.measure.evaluate import EVALUATION_SCENE_SEED, check_observation
 from midstride.policies import Policy, load
 from midstride.report import grasp_film
 from midstride.tasks.grasp.env import GraspVectorEnv
@@ -79,7 +79,7 @@ def film_run(folder: Path, path: Path, episodes: int, seed: int, console: Consol
     """
     policy = load(folder)
     environment = environment_from(read_record(folder)["environment"])
-    judged = environment.for_evaluation(EVALUATION_SCENES)
+    judged = environment.for_evaluation(EVALUATION_SCENE_SEED)
     try:
         _KINDS[environment.filmed](policy, judged, path, episodes, seed, console)
     except (ValueError, RuntimeError, OSError, ImportError, mujoco.FatalError) as error:

@@ -15,6 +15,7 @@ from midstride.sim.task import (
     suite_spec,
 )
 
+PERIOD_S = 0.05  # of control, unless told otherwise
 RAIL_M = 1.8
 DISPLACEMENT_M = 0.2
 # A critically damped servo for the whole mass of 1.1 kg; it saturates at the motor's 10 N from
@@ -42,7 +43,7 @@ def make(tick_s: float = 0.005) -> Task:
         observation_high=np.array([np.inf, 1, 1, np.inf, np.inf]),
         time_limit_s=10.0,
         reward_per_s=100.0,
-        period_s=0.05,
+        period_s=PERIOD_S,
         initial=initial,
         observe=observe,
         reward=reward,

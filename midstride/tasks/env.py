@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 
 from midstride.envs.checks import available_cores, check_count, check_render_mode
 from midstride.envs.learnable import Array, Hints, Image, Mask
-from midstride.envs.single import OneEnv
 from midstride.envs.vector import ManyEnvs, Outcome
 from midstride.flight import Flight, Ticks
 from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to_go
 from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task
-from midstride.tasks.settings import TaskSettings, make_task
+from midstride.tasks.settings import TaskSettings, check_shorter, make_task
 from midstride.timing import Schedule
 
 _MARKER_RGB = (235, 70, 60)
@@ -150,7 +149,8 @@ class TaskVectorEnv(ManyEnvs):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.observe_switch = observe_switch
         self.task = make_task(task.task, seconds_of(task.tick))
-        self.timing = timing = task.timing(self.task.period_s)
+        self.timing = timing = task.timing()
+        check_shorter(timing, self.task.time_limit_s)
         self._limit_ticks = to_ticks(self.task.time_limit_s, timing.tick_s, "time limit")
         longest = -(-self._limit_ticks // timing.shortest_period_ticks)
         self._schedule = Schedule(timing, num_envs, longest)
@@ -190,6 +190,10 @@ class TaskVectorEnv(ManyEnvs):
             features=settings.knowledge,
             stack_observations=settings.stack_observations,
             stack_actions=settings.stack_actions,
+            units={
+                "vector_to_go": task.controlled.scale.tolist(),
+                "previous_action": "one-hot" if self._displacements is not None else [-1, 1],
+            },
         )
         lowest, highest = self.layout.bounds(
             task.observation_low, task.observation_high, low, np.ones(len(names))
@@ -283,22 +287,3 @@ class TaskVectorEnv(ManyEnvs):
             self._past,
             previous_action=self.flight.action[:, -len(self.layout.action) :],
         )
-
-
-class TaskEnv(OneEnv):
-    """One concurrent environment: the vector environment of one, unpacked.
-
-    Takes the settings of `TaskVectorEnv`; with the same seed it gives the same numbers.
-    """
-
-    def __init__(
-        self,
-        task: str | TaskSettings,
-        render_mode: str | None = None,
-        observe_switch: bool = False,
-        **settings: Any,
-    ) -> None:
-        if isinstance(task, str):
-            task = TaskSettings.from_dict({"task": task, **settings})
-        EzPickle.__init__(self, task, render_mode, observe_switch)
-        self._unpack(TaskVectorEnv(task, 1, 1, AutoresetMode.DISABLED, render_mode, observe_switch))

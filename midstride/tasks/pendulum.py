@@ -14,6 +14,7 @@ from midstride.sim.task import (
     suite_spec,
 )
 
+PERIOD_S = 0.05  # of control, unless told otherwise
 DISPLACEMENT_RAD = 1.0
 UPRIGHT_COSINE = np.cos(np.deg2rad(8))
 # The motor's 1 Nm cannot lift the pendulum (5 Nm), so that it must be pumped. A servo with
@@ -42,7 +43,7 @@ def make(tick_s: float = 0.005) -> Task:
         observation_high=np.array([1, 1, np.inf]),
         time_limit_s=20.0,
         reward_per_s=50.0,
-        period_s=0.05,
+        period_s=PERIOD_S,
         initial=initial,
         observe=observe,
         reward=reward,

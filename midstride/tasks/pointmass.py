@@ -13,6 +13,7 @@ import numpy as np
 
 from midstride.sim.task import Array, Controlled, Task, Viewpoint, gaussian_tolerance
 
+PERIOD_S = 0.1  # of control, unless told otherwise
 TAU_S = 0.1
 DISPLACEMENT_M = 0.3
 ARENA_M = 1.0
@@ -40,7 +41,7 @@ def make(tick_s: float = 0.005) -> Task:
         observation_high=np.full(4, np.inf),
         time_limit_s=5.0,
         reward_per_s=200.0,
-        period_s=0.1,
+        period_s=PERIOD_S,
         initial=initial,
         observe=observe,
         reward=reward,

@@ -7,7 +7,7 @@ from typing import Any
 
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
-from midstride.tasks.grasp.env import GraspSettings
+from midstride.tasks.grasp.settings import GraspSettings
 from midstride.tasks.settings import TASKS, TaskSettings
 
 NAMES = (*TASKS, "grasp")

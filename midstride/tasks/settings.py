@@ -8,15 +8,13 @@ from typing import Annotated, Any, Literal
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK, check_features
 from midstride.latency import Latency, latency_text, read_latency
-from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of, time_text
+from midstride.seconds import Time, as_seconds, check_tick_s, format_s, seconds_of, time_text
 from midstride.settings import Range
 from midstride.sim.task import Task
-from midstride.tasks.cartpole import make as make_cartpole
-from midstride.tasks.pendulum import make as make_pendulum
-from midstride.tasks.pointmass import make as make_pointmass
+from midstride.tasks import cartpole, pendulum, pointmass
 from midstride.timing import Timing
 
-TASKS = {"pointmass": make_pointmass, "cartpole": make_cartpole, "pendulum": make_pendulum}
+TASKS: dict[str, Any] = {"pointmass": pointmass, "cartpole": cartpole, "pendulum": pendulum}
 DISCRETE_ACTIONS = (3, 8)
 
 
@@ -32,7 +30,7 @@ class TaskSettings(Environment):
     execution: Time | None = None
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None
-    """from one observation to the next (default: 50ms)"""
+    """from one observation to the next (default: the task's own, 50ms, of pointmass 100ms)"""
     knowledge: tuple[str, ...] = ()
     """what the agent knows of the action in flight: any of previous_action, selection_time,
     vector_to_go"""
@@ -57,11 +55,11 @@ class TaskSettings(Environment):
             )
         self.timing()  # all times fit, or an error says which do
 
-    def timing(self, task_period_s: float = 0.05) -> Timing:
+    def timing(self) -> Timing:
         """With neither execution nor period, the task's own period."""
         execution_s, period_s = as_seconds(self.execution), as_seconds(self.period)
         if execution_s is None and period_s is None:
-            period_s = task_period_s
+            period_s = TASKS[self.task].PERIOD_S
         tick_s = check_tick_s(seconds_of(self.tick))
         return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
 
@@ -95,4 +93,14 @@ def make_task(name: str, tick_s: float = 0.005) -> Task:
     """The task called `name`, stepped by physics ticks of `tick_s` seconds."""
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
-    return TASKS[name](check_tick_s(tick_s))
+    return TASKS[name].make(check_tick_s(tick_s))
+
+
+def check_shorter(timing: Timing, limit_s: float) -> None:
+    """An error if a latency can be as long as an episode: nothing would ever be decided."""
+    if timing.latency_high_s >= limit_s:
+        meant = f"{timing.latency_high_s:g}ms"
+        raise ValueError(
+            f"a latency of {format_s(timing.latency_high_s)} is longer than an episode of "
+            f"{format_s(limit_s)}: did you mean {meant}?"
+        )

@@ -53,7 +53,7 @@ BAD = {
     "train cartpole --steps 1e400": "steps must be a whole number, got '1e400'",
     "train cartpole --steps 123456789012345678901234": "number from 1 to 1e+12, got 12345678901",
     "train cartpole --steps -5": "steps must be a whole number from 1 to 1e+12, got -5",
-    "train cartpole --gamma-per-s 2": "gamma_per_s must be a number from 0 to 0.999999, got 2",
+    "train cartpole --gamma-per-s 2": "gamma_per_s must be a number from 1e-06 to 0.999999, got 2",
     "train cartpole --target both": "target must be one of full_period, concurrent, got 'both'",
     "train cartpole --hidden 16 x": "hidden must be a whole number, got 'x'",
     "train cartpole --hidden 0": "hidden layers need at least 1 unit",

@@ -522,9 +522,10 @@ def test_demonstrations_are_the_same_whatever_is_known(tmp_path, options):
         ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
         ({"demonstration_share": 2}, "demonstration_share must be a number from 0 to 1"),
         ({"samples": 2}, "samples must be a whole number of at least 6"),
-        ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 0 to 0.999999"),
+        ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 1e-06 to 0.999999"),
         ({"value_range": (1.0, 0.0)}, "value_range must be a low and a high"),
         ({"latency": "0", "target": "concurrent"}, "needs a latency above 0"),
+        ({"mode": "blocking", "target": "concurrent"}, "the concurrent target is for concurrent"),
     ],
 )
 def test_bad_settings_are_named(options, message):

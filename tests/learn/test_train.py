@@ -25,6 +25,7 @@ from midstride.learn.trainer import Trainer
 from midstride.measure.evaluate import evaluate, evaluate_in
 from midstride.measure.statistics import interval, share_interval
 from midstride.policies import QPolicy
+from midstride.tasks.env import TaskVectorEnv
 from midstride.tasks.registry import environment_from
 
 SETTINGS = {
@@ -157,6 +158,20 @@ def test_any_callable_with_a_size_can_be_evaluated():
 
     envs = TINY.environment.make(2)
     assert evaluate(Always(), envs, 3) == evaluate(a_policy(), TINY.environment.make(2), 3)
+
+
+def test_environments_must_reset_in_the_same_step():
+    envs = TaskVectorEnv(TINY.environment, 2, autoreset_mode="NextStep")
+    with pytest.raises(ValueError, match="must reset in the same step"):
+        evaluate(a_policy(), envs, 2)
+
+
+def test_a_policys_file_says_what_its_numbers_are_in_units_of(tmp_path):
+    train(tiny(steps=400), tmp_path / "run")
+    units = midstride.load(tmp_path / "run").description["units"]
+    assert units == {
+        "selection_time_s": 0.05, "vector_to_go": [0.3, 0.3], "previous_action": "one-hot"
+    }  # fmt: skip
 
 
 def test_interval_holds_the_mean():
@@ -421,7 +436,7 @@ def test_no_setting_has_two_owners(task, agent):
         ({"steps": 0}, "steps must be a whole number from 1"),
         ({"steps": True}, "steps must be a whole number, got True"),
         ({"steps": 1e4}, "steps must be a whole number, got 10000.0"),
-        ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 0 to 0.999999"),
+        ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 1e-06 to 0.999999"),
         ({"latency": "soon"}, "is not a time"),
         ({"latency": None}, "latency must be a latency such as 25ms"),
         ({"knowledge": ("magic",)}, "unknown knowledge"),

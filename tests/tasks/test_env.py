@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import midstride
-from midstride.tasks.env import TaskEnv, TaskVectorEnv
+from midstride.tasks.env import TaskVectorEnv
+from midstride.tasks.single import TaskEnv
 from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
 
 CONCURRENT = {
@@ -160,7 +161,34 @@ def test_continuous_actions_are_clipped():
     assert (wild.step(np.array([[7.0, -3.0]]))[0] == tame.step(np.array([[1.0, -1.0]]))[0]).all()
 
 
-def test_a_switch_beyond_the_end_comes_at_the_end():
+@pytest.mark.parametrize(
+    ("task", "period"), [("pointmass", 0.1), ("cartpole", 0.05), ("pendulum", 0.05)]
+)
+def test_a_latency_can_fill_the_tasks_own_period(task, period):
+    env = TaskVectorEnv(task, latency=period)
+    env.reset(seed=0)
+    *_, info = env.step(np.array([1]))
+    assert info["latency_s"][0] == info["period_s"][0] == pytest.approx(period)
+    with pytest.raises(ValueError, match="longer than the period"):
+        TaskVectorEnv(task, latency=period + 0.005)
+
+
+def test_what_would_arrive_after_the_end_never_comes_into_force():
+    knows = ("previous_action", "vector_to_go")
+    env = TaskVectorEnv(
+        "cartpole", latency=0.05, period=0.055, knowledge=knows, autoreset_mode="Disabled"
+    )
+    observation, _ = env.reset(seed=0)
+    truncated = np.array([False])
+    while not truncated.all():
+        before = observation
+        action = 1 if before[0, env.layout.slices["previous_action"]][4] else 4
+        observation, *_, truncated, _ = env.step(np.array([action]))
+    at = env.layout.slices["previous_action"]
+    assert (observation[0, at] == before[0, at]).all()
+
+
+def test_a_period_is_cut_at_the_end():
     env = TaskVectorEnv("cartpole", latency=0.05, period=0.055, autoreset_mode="Disabled")
     env.reset(seed=0)
     total_s, truncated = 0.0, np.array([False])
@@ -338,6 +366,7 @@ def test_stable_baselines3_contract(env_id):
         ({"knowledge": None}, "knowledge must be names"),
         ({"period": True}, "period must be a time such as 25ms"),
         ({"latency": 1e8, "execution": 0.05}, "too long"),
+        ({"latency": "25", "execution": "0"}, "longer than an episode of 10 s: did you mean 25ms"),
     ],
 )
 def test_bad_options(options, message):

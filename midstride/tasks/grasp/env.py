@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -14,141 +13,24 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from midstride.envs.checks import available_cores, check_count, check_render_mode
-from midstride.envs.learnable import Array, Environment, Hints, Image, Info, Mask
+from midstride.envs.learnable import Array, Hints, Image, Info, Mask
 from midstride.envs.single import OneEnv
 from midstride.envs.vector import ManyEnvs, Outcome
-from midstride.knowledge import Layout, Past, check_features, selection_time
-from midstride.latency import Latency, latency_text, read_latency
-from midstride.seconds import Time, as_seconds, time_text
-from midstride.settings import Range
+from midstride.knowledge import Layout, Past, selection_time
 from midstride.sim.camera import FAR_M
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp import sight
 from midstride.tasks.grasp.measures import Measures
-from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
+from midstride.tasks.grasp.model import TICK_S
 from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import demonstrator
-from midstride.tasks.grasp.world import World
-from midstride.timing import Schedule, Timing
+from midstride.tasks.grasp.settings import GraspSettings
+from midstride.tasks.grasp.world import SCALE, World
+from midstride.timing import Schedule
 
-PERIOD_S = 0.3
 CONTROLLED = ("x", "y", "z", "yaw", "opening")
 VALUES = (-0.25, 1.0)  # a success is worth 1, less what its steps cost
-EVALUATION_SCENES = 512
-ObjectSet = Literal["train", "held_out", "household"]
-
-
-@dataclass(frozen=True)
-class GraspSettings(Environment):
-    """Of grasping."""
-
-    recommended_agent: ClassVar[str] = "qtopt"
-    filmed: ClassVar[str] = "timeline"
-    task: Literal["grasp"] = "grasp"
-    """grasp"""
-    mode: Literal["concurrent", "blocking"] = "concurrent"
-    """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
-    blocking: every action runs to completion and rest, and thinking time passes at rest"""
-    latency: Latency = "100ms"
-    """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
-    (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
-    period: Time | None = None
-    """concurrent: from one observation to the next (default: 300ms); or give the execution"""
-    execution: Time | None = None
-    """concurrent: how long a new action has run at the next observation"""
-    knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go"""
-    observation: Literal["image", "state"] = "image"
-    """image: a picture, gripper opening and height; state: the places of all objects, nearest
-    first"""
-    image_size: Annotated[int, Range(1)] = 64
-    """width and height of the picture in pixels"""
-    camera: Literal["fixed", "following"] = "fixed"
-    """fixed, or following: in the same place, turned to what is under the hand, and closer"""
-    depth: bool = False
-    """observe a depth image too"""
-    camera_jitter: Annotated[float, Range(0, 0.2)] = 0.0
-    """how many metres the camera's place differs from episode to episode"""
-    light_jitter: Annotated[float, Range(0, 1)] = 0.0
-    """how much the light's direction differs from episode to episode, 0 to 1"""
-    colour_jitter: Annotated[float, Range(0, 1)] = 0.0
-    """how much every colour differs from episode to episode, 0 to 1"""
-    objects: int | tuple[int, int] = 1
-    """how many objects are in the bin, 1 to 5, or the fewest and the most; from images, several
-    need the following camera to be learned"""
-    object_set: ObjectSet = "train"
-    """the objects to learn with"""
-    evaluation_set: ObjectSet = "held_out"
-    """the objects to evaluate with"""
-    scenes: Annotated[int, Range(1)] = 1024
-    """how many settled scenes there are that episodes start from"""
-    scene_seed: Annotated[int, Range(0)] = 0
-    """the scenes depend on this seed alone"""
-    step_penalty: Annotated[float, Range(0, 0.1)] = 0.0
-    """taken off the reward at every step; the paper: 0.01"""
-    max_steps: Annotated[int, Range(1)] = 20
-    """after so many steps an episode is cut off"""
-    end_on_success: bool = False
-    """end an episode when an object is lifted, as seen at an observation; otherwise the terminate
-    command ends it"""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "knowledge", check_features(self.knowledge))
-        super().__post_init__()
-        if self.depth and self.observation == "state":
-            raise ValueError("depth is an image: it needs observation 'image'")
-        fewest, most = self.counts
-        if not 1 <= fewest <= most <= MAX_OBJECTS:
-            asked = fewest if fewest == most else f"{fewest} to {most}"
-            raise ValueError(f"a bin holds 1 to {MAX_OBJECTS} objects, got {asked}")
-        self.timing()
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The fewest and the most objects of a scene."""
-        return self.objects if isinstance(self.objects, tuple) else (self.objects, self.objects)
-
-    def timing(self) -> Timing:
-        latency = read_latency(self.latency)
-        period_s, execution_s = as_seconds(self.period), as_seconds(self.execution)
-        if self.mode == "blocking":
-            if period_s is not None or execution_s is not None:
-                raise ValueError("in blocking mode an action takes the time it takes: no period")
-            return Timing(latency, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
-        if period_s is None and execution_s is None:
-            period_s = PERIOD_S
-        return Timing(latency, period_s, execution_s, TICK_S)
-
-    def to_dict(self) -> dict[str, Any]:
-        times = {name: time_text(getattr(self, name)) for name in ("execution", "period")}
-        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
-
-    def make(
-        self,
-        num_envs: int,
-        threads: int | None = 1,
-        render_mode: str | None = None,
-        observe_switch: bool = False,
-    ) -> GraspVectorEnv:
-        return GraspVectorEnv(
-            num_envs, threads, render_mode=render_mode, observe_switch=observe_switch, settings=self
-        )
-
-    def for_evaluation(self, seed: int) -> GraspSettings:
-        """On the objects to evaluate with, in other scenes."""
-        return replace(
-            self, object_set=self.evaluation_set, scenes=EVALUATION_SCENES, scene_seed=seed
-        )
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        return self.knowledge
-
-    @property
-    def label(self) -> str:
-        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}"
 
 
 class GraspVectorEnv(ManyEnvs):
@@ -212,6 +94,7 @@ class GraspVectorEnv(ManyEnvs):
             auxiliary=partial(sight.ought_to_tell, self.world) if self._is_image else None,
             auxiliary_weights=sight.telling_weights(self.world.slots) if self._is_image else None,
             demonstrator=partial(demonstrator, self),
+            rests=s.mode == "blocking",
             measure="success",
             longest_episode=s.max_steps,
         )
@@ -224,7 +107,8 @@ class GraspVectorEnv(ManyEnvs):
     def _make_spaces(self) -> None:
         seen = tuple(f"object{k}:{part}" for k in range(self.world.slots) for part in sight.OBJECT)
         base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
-        self.layout = Layout(base, columns.NAMES, CONTROLLED, self.settings.knowledge)
+        units = {"vector_to_go": [*SCALE.tolist(), 1.0], "previous_action": "as the action is"}
+        self.layout = Layout(base, columns.NAMES, CONTROLLED, self.settings.knowledge, units=units)
         bound = np.full(len(base), 1 if self._is_image else np.inf)
         low, high = self.layout.bounds(
             0 * bound if self._is_image else -bound, bound, columns.LOW, columns.HIGH

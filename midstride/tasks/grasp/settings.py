@@ -1,0 +1,135 @@
+"""The settings of grasping environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from midstride.envs.learnable import Environment, LearnableEnvs
+from midstride.knowledge import check_features
+from midstride.latency import Latency, latency_text, read_latency
+from midstride.seconds import Time, as_seconds, time_text
+from midstride.settings import Range
+from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
+from midstride.timing import Timing
+
+PERIOD_S = 0.3
+EVALUATION_SCENE_COUNT = 512
+ObjectSet = Literal["train", "held_out", "household"]
+
+
+@dataclass(frozen=True)
+class GraspSettings(Environment):
+    """Of grasping."""
+
+    recommended_agent: ClassVar[str] = "qtopt"
+    filmed: ClassVar[str] = "timeline"
+    task: Literal["grasp"] = "grasp"
+    """grasp"""
+    mode: Literal["concurrent", "blocking"] = "concurrent"
+    """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
+    blocking: every action runs to completion and rest, and thinking time passes at rest"""
+    latency: Latency = "100ms"
+    """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
+    (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
+    period: Time | None = None
+    """concurrent: from one observation to the next (default: 300ms); or give the execution"""
+    execution: Time | None = None
+    """concurrent: how long a new action has run at the next observation"""
+    knowledge: tuple[str, ...] = ()
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go"""
+    observation: Literal["image", "state"] = "image"
+    """image: a picture, gripper opening and height; state: the places of all objects, nearest
+    first"""
+    image_size: Annotated[int, Range(1)] = 64
+    """width and height of the picture in pixels"""
+    camera: Literal["fixed", "following"] = "fixed"
+    """fixed, or following: in the same place, turned to what is under the hand, and closer"""
+    depth: bool = False
+    """observe a depth image too"""
+    camera_jitter: Annotated[float, Range(0, 0.2)] = 0.0
+    """how many metres the camera's place differs from episode to episode"""
+    light_jitter: Annotated[float, Range(0, 1)] = 0.0
+    """how much the light's direction differs from episode to episode, 0 to 1"""
+    colour_jitter: Annotated[float, Range(0, 1)] = 0.0
+    """how much every colour differs from episode to episode, 0 to 1"""
+    objects: int | tuple[int, int] = 1
+    """how many objects are in the bin, 1 to 5, or the fewest and the most; from images, several
+    need the following camera to be learned"""
+    object_set: ObjectSet = "train"
+    """the objects to learn with"""
+    evaluation_set: ObjectSet = "held_out"
+    """the objects to evaluate with"""
+    scenes: Annotated[int, Range(1)] = 1024
+    """how many settled scenes there are that episodes start from"""
+    scene_seed: Annotated[int, Range(0)] = 0
+    """the scenes depend on this seed alone"""
+    step_penalty: Annotated[float, Range(0, 0.1)] = 0.0
+    """taken off the reward at every step; the paper: 0.01"""
+    max_steps: Annotated[int, Range(1)] = 20
+    """after so many steps an episode is cut off"""
+    end_on_success: bool = False
+    """end an episode when an object is lifted, as seen at an observation; otherwise the terminate
+    command ends it"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        super().__post_init__()
+        if self.depth and self.observation == "state":
+            raise ValueError("depth is an image: it needs observation 'image'")
+        fewest, most = self.counts
+        if not 1 <= fewest <= most <= MAX_OBJECTS:
+            asked = fewest if fewest == most else f"{fewest} to {most}"
+            raise ValueError(f"a bin holds 1 to {MAX_OBJECTS} objects, got {asked}")
+        self.timing()
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The fewest and the most objects of a scene."""
+        return self.objects if isinstance(self.objects, tuple) else (self.objects, self.objects)
+
+    def timing(self) -> Timing:
+        latency = read_latency(self.latency)
+        period_s, execution_s = as_seconds(self.period), as_seconds(self.execution)
+        if self.mode == "blocking":
+            if period_s is not None or execution_s is not None:
+                raise ValueError("in blocking mode an action takes the time it takes: no period")
+            return Timing(latency, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
+        if period_s is None and execution_s is None:
+            period_s = PERIOD_S
+        return Timing(latency, period_s, execution_s, TICK_S)
+
+    def to_dict(self) -> dict[str, Any]:
+        times = {name: time_text(getattr(self, name)) for name in ("execution", "period")}
+        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
+
+    def make(
+        self,
+        num_envs: int,
+        threads: int | None = 1,
+        render_mode: str | None = None,
+        observe_switch: bool = False,
+    ) -> LearnableEnvs:
+        from midstride.tasks.grasp.env import GraspVectorEnv
+
+        return GraspVectorEnv(
+            num_envs, threads, render_mode=render_mode, observe_switch=observe_switch, settings=self
+        )
+
+    def for_evaluation(self, seed: int) -> GraspSettings:
+        """On the objects to evaluate with, in other scenes."""
+        return replace(
+            self, object_set=self.evaluation_set, scenes=EVALUATION_SCENE_COUNT, scene_seed=seed
+        )
+
+    def small(self) -> GraspSettings:
+        return replace(self, scenes=1)
+
+    @property
+    def knows(self) -> tuple[str, ...]:
+        return self.knowledge
+
+    @property
+    def label(self) -> str:
+        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}"
