@@ -211,6 +211,26 @@ def test_what_is_pending_is_what_has_not_arrived(latency, period, steps):
         assert (actions[0, ~there[0]] == 0).all()
 
 
+def test_a_plain_decision_leaves_nothing_of_the_chunk_before_it():
+    flight, tape = Flight(1, (1,), chunk=2), Tape(1)
+    chunk = np.array([[[1.0], [2.0]]])
+    flight.capture(chunk, np.array([0]), starts=np.array([[0, 4]]))
+    flight.period(tape, np.array([1]))
+    flight.capture(np.array([[3.0]]), np.array([0]))
+    flight.period(tape, np.array([6]))
+    assert tape.ticks[0] == [1.0] + [3.0] * 6
+
+
+def test_of_one_two_that_arrive_at_once_are_one_switch_to_the_newer():
+    flight, tape = FlightOfOne(most_pending=3), TapeOfOne()
+    flight.capture(1.0, 4)
+    flight.period(tape, 2)
+    flight.capture(2.0, 2)
+    flight.period(tape, 4)
+    assert tape.ticks == [None] * 4 + [2.0] * 2
+    assert (tape.switches, flight.stale) == (1, 1)
+
+
 def test_two_that_arrive_at_once_are_one_switch_to_the_newer():
     flight, tape = Flight(1, (1,), most_pending=3), Tape(1)
     flight.capture(np.array([[1.0]]), np.array([4]))
@@ -250,6 +270,25 @@ def test_nothing_leaks_into_the_next_episode():
     flight.period(tape, np.array([12]))
     assert set(tape.ticks[0]) == {None}
     assert flight.in_force[0] == -1
+
+
+def test_no_chunk_goes_on_in_the_next_episode():
+    many, tape = Flight(1, (1,), most_pending=2, chunk=2), Tape(1)
+    one, tape_of_one = FlightOfOne(most_pending=2), TapeOfOne()
+    for latency in (5, 0):  # the first is stale
+        chunk = np.array([[[1.0], [2.0]]])
+        many.capture(chunk, np.array([latency]), starts=np.array([[0, 4]]))
+        one.capture_chunk([1.0, 2.0], [0, 4], latency)
+        many.period(tape, np.array([1]))
+        one.period(tape_of_one, 1)
+    assert (many.stale[0], one.stale, tape.following) == (1, 1, [1.0])
+    many.reset(np.array([0]))
+    one.reset()
+    many.period(tape, np.array([9]))
+    one.period(tape_of_one, 9)
+    assert (many.stale[0], one.stale) == (0, 0)
+    assert tape.following == [1.0]
+    assert tape_of_one.switches == 1
 
 
 def test_a_period_without_end_lasts_until_the_plant_rests_after_its_switch():

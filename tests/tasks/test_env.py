@@ -199,6 +199,26 @@ def test_a_period_is_cut_at_the_end():
     assert info["latency_s"][0] == info["period_s"][0] == pytest.approx(0.045)
 
 
+def test_of_a_switch_beyond_the_end_the_last_instant_is_observed():
+    """The decision never came into force: what was in force is observed, at the end."""
+    env = TaskVectorEnv(
+        "cartpole",
+        observe_switch=True,
+        latency=0.05,
+        period=0.055,
+        knowledge=ALL_KNOWLEDGE,
+        autoreset_mode="Disabled",
+    )
+    env.reset(seed=0)
+    truncated = np.array([False])
+    for k in range(182):
+        assert not truncated.any()
+        observation, *_, truncated, info = env.step(np.array([4 if k < 181 else 1]))
+    assert truncated.all()
+    assert observation[0, env.layout.slices["previous_action"]].tolist() == [0, 0, 0, 0, 1]
+    assert (info["observation_switch"] == observation).all()
+
+
 def test_knowledge_at_the_switch_is_of_the_new_action():
     env = TaskVectorEnv("cartpole", observe_switch=True, latency=0.025, knowledge=ALL_KNOWLEDGE)
     env.reset(seed=0)
