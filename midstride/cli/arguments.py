@@ -172,6 +172,8 @@ class Syntax:
 
     def _unknown(self, option: str, known: Sequence[str]) -> str:
         near = difflib.get_close_matches(option, known, 1)
+        if option.removeprefix("--") in self.read_before:
+            return f"{option} is no option but a word: {self.usage.splitlines()[0]}"
         hint = f"did you mean {near[0]}?" if near else f"see midstride {self.words} --help"
         return f"{self.words} has no option {option}; {hint}"
 

@@ -59,7 +59,10 @@ class QSettings(AgentSettings):
         if any(size < 1 for size in self.hidden):
             raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
         if self.replay_size < self.learning_starts:
-            raise ValueError("replay_size must be at least learning_starts")
+            raise ValueError(
+                f"replay_size must be at least learning_starts ({self.learning_starts}), got "
+                f"{self.replay_size}"
+            )
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,9 @@ class DQN(Agent):
         super().check(settings, envs)
         space = envs.single_observation_space
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-            raise ValueError(f"{settings.agent} observes a flat Box, not {space}")
+            raise ValueError(
+                f"{settings.agent} observes a flat Box, not {space}: images are for qtopt"
+            )
         action_table(envs.single_action_space, settings.levels)
 
     def policy_of(self, weights: Any) -> QPolicy:
