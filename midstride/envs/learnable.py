@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.knowledge import Layout
+from midstride.knowledge import Layout, check_features
+from midstride.latency import Latency, latency_text
+from midstride.seconds import time_text
 from midstride.settings import Settings
 from midstride.timing import Timing
 
@@ -28,7 +30,22 @@ class Environment(Settings):
     kind: ClassVar[str] = "setting of the environment"
     recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
     filmed: ClassVar[str] = "pictures"  # how: see report/film.py
+    times: ClassVar[tuple[str, ...]] = ()  # names of settings that are times
+
     task: str
+    latency: Latency = "0"
+    knowledge: tuple[str, ...] = ()
+    """what the agent knows of the action in flight: any of previous_action, selection_time,
+    vector_to_go"""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "knowledge", check_features(self.knowledge))
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values as a file can hold them; an error for a latency that only Python can."""
+        times = {name: time_text(getattr(self, name)) for name in self.times}
+        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
 
     def make(
         self,
@@ -52,14 +69,9 @@ class Environment(Settings):
         return self
 
     @property
-    def knows(self) -> tuple[str, ...]:
-        """The knowledge about what is in flight that observations have."""
-        return ()
-
-    @property
     def label(self) -> str:
         """A short name for what sets this environment apart."""
-        return self.task
+        return f"{self.task}-latency_{latency_text(self.latency)}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -15,9 +15,9 @@ from midstride.envs.checks import check_render_mode
 from midstride.envs.concurrent import Concurrent
 from midstride.envs.learnable import Environment, Hints, Image
 from midstride.envs.physics import MovesByTicks
-from midstride.knowledge import MAX_STACK, Layout, check_features
-from midstride.latency import Latency, latency_text, read_latency
-from midstride.seconds import Time, as_seconds, time_text
+from midstride.knowledge import MAX_STACK, Layout
+from midstride.latency import Latency, read_latency
+from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.sim.follow import Follower
 from midstride.timing import Timing
@@ -27,6 +27,7 @@ from midstride.timing import Timing
 class WrappedSettings(Environment):
     """Of Gymnasium's MuJoCo environments (gym:ID) and DeepMind Control's (dmc:DOMAIN/TASK)."""
 
+    times: ClassVar[tuple[str, ...]] = ("tick",)
     task: str
     """gym:ID (a Gymnasium MuJoCo environment; gym:module:ID imports the module first) or
     dmc:DOMAIN/TASK"""
@@ -45,17 +46,12 @@ class WrappedSettings(Environment):
     """a finer timestep of the physics than the environment's own"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "knowledge", check_features(self.knowledge))
         super().__post_init__()
         read_latency(self.latency)
         as_seconds(self.tick)
         kind, _, name = self.task.partition(":")
         if kind not in ("gym", "dmc") or not name or (kind == "dmc" and name.count("/") != 1):
             raise ValueError(f"a task of others is gym:ID or dmc:DOMAIN/TASK, got {self.task!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        times = {"latency": latency_text(self.latency), "tick": time_text(self.tick)}
-        return {**super().to_dict(), **times}
 
     def make_one(
         self, render_mode: str | None = None, observe_switch: bool = False
@@ -87,14 +83,6 @@ class WrappedSettings(Environment):
         observe_switch: bool = False,
     ) -> WrappedEnvs:
         return WrappedEnvs(self, num_envs, render_mode, observe_switch)
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        return self.knowledge
-
-    @property
-    def label(self) -> str:
-        return f"{self.task}-latency_{latency_text(self.latency)}"
 
 
 class WrappedEnvs(SyncVectorEnv):

@@ -99,7 +99,7 @@ class Training:
     @property
     def label(self) -> str:
         """A name for a run, from what sets it apart."""
-        knows = "+".join(self.environment.knows) or "none"
+        knows = "+".join(self.environment.knowledge) or "none"
         text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}"
         return "".join(c if c.isalnum() or c in "-+._" else "_" for c in text)
 

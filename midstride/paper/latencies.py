@@ -78,7 +78,7 @@ def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:
     ]
     totals: Totals = {arm: {} for arm in grid.trainings}
     for arm, training, folder, latency_s, model in track(work, "evaluating", console=console):
-        environment = replace(training.environment, latency=model)  # type: ignore[call-arg]
+        environment = replace(training.environment, latency=model)
         found = evaluate_in(load(folder), environment, episodes)
         totals[arm].setdefault(latency_s, []).append([episode.total for episode in found])
     return totals

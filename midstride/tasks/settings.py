@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.knowledge import MAX_STACK, check_features
-from midstride.latency import Latency, latency_text, read_latency
-from midstride.seconds import Time, as_seconds, check_tick_s, format_s, seconds_of, time_text
+from midstride.knowledge import MAX_STACK
+from midstride.latency import Latency, read_latency
+from midstride.seconds import Time, as_seconds, check_tick_s, format_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task
 from midstride.tasks import cartpole, pendulum, pointmass
@@ -22,6 +22,7 @@ DISCRETE_ACTIONS = (3, 8)
 class TaskSettings(Environment):
     """Of point mass, Cartpole and pendulum."""
 
+    times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
     task: str = "cartpole"
     """pointmass, cartpole or pendulum"""
     latency: Latency = "0"
@@ -31,9 +32,6 @@ class TaskSettings(Environment):
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None
     """from one observation to the next (default: the task's own, 50ms, of pointmass 100ms)"""
-    knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go"""
     actions: int | Literal["continuous"] = 5
     """how many discrete displacements there are, 3 to 8, or continuous"""
     stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
@@ -44,7 +42,6 @@ class TaskSettings(Environment):
     """timestep of the physics; all other times are whole numbers of it"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "knowledge", check_features(self.knowledge))
         super().__post_init__()
         if self.task not in TASKS:
             raise ValueError(f"unknown task {self.task!r}: choose from {', '.join(TASKS)}")
@@ -63,10 +60,6 @@ class TaskSettings(Environment):
         tick_s = check_tick_s(seconds_of(self.tick))
         return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
 
-    def to_dict(self) -> dict[str, Any]:
-        times = {name: time_text(getattr(self, name)) for name in ("execution", "period", "tick")}
-        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
-
     def make(
         self,
         num_envs: int,
@@ -79,14 +72,6 @@ class TaskSettings(Environment):
         return TaskVectorEnv(
             self, num_envs, threads, render_mode=render_mode, observe_switch=observe_switch
         )
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        return self.knowledge
-
-    @property
-    def label(self) -> str:
-        return f"{self.task}-latency_{latency_text(self.latency)}"
 
 
 def make_task(name: str, tick_s: float = 0.005) -> Task:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.knowledge import check_features
 from midstride.latency import Latency, latency_text, read_latency
-from midstride.seconds import Time, as_seconds, time_text
+from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
 from midstride.timing import Timing
@@ -22,6 +21,7 @@ ObjectSet = Literal["train", "held_out", "household"]
 class GraspSettings(Environment):
     """Of grasping."""
 
+    times: ClassVar[tuple[str, ...]] = ("execution", "period")
     recommended_agent: ClassVar[str] = "qtopt"
     filmed: ClassVar[str] = "timeline"
     task: Literal["grasp"] = "grasp"
@@ -36,9 +36,6 @@ class GraspSettings(Environment):
     """concurrent: from one observation to the next (default: 300ms); or give the execution"""
     execution: Time | None = None
     """concurrent: how long a new action has run at the next observation"""
-    knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go"""
     observation: Literal["image", "state"] = "image"
     """image: a picture, gripper opening and height; state: the places of all objects, nearest
     first"""
@@ -74,7 +71,6 @@ class GraspSettings(Environment):
     command ends it"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "knowledge", check_features(self.knowledge))
         super().__post_init__()
         if self.depth and self.observation == "state":
             raise ValueError("depth is an image: it needs observation 'image'")
@@ -100,10 +96,6 @@ class GraspSettings(Environment):
             period_s = PERIOD_S
         return Timing(latency, period_s, execution_s, TICK_S)
 
-    def to_dict(self) -> dict[str, Any]:
-        times = {name: time_text(getattr(self, name)) for name in ("execution", "period")}
-        return {**super().to_dict(), "latency": latency_text(self.latency), **times}
-
     def make(
         self,
         num_envs: int,
@@ -125,10 +117,6 @@ class GraspSettings(Environment):
 
     def small(self) -> GraspSettings:
         return replace(self, scenes=1)
-
-    @property
-    def knows(self) -> tuple[str, ...]:
-        return self.knowledge
 
     @property
     def label(self) -> str:
