@@ -60,8 +60,7 @@ class QSettings(AgentSettings):
             raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
         if self.replay_size < self.learning_starts:
             raise ValueError(
-                f"replay_size must be at least learning_starts ({self.learning_starts}), got "
-                f"{self.replay_size}"
+                f"replay_size must be at least learning_starts ({self.learning_starts})"
             )
 
 
