@@ -59,7 +59,7 @@ def train(
         events = event_writer() if tensorboard else None  # an error now if the extra is missing
         run = opened(training, folder, resume)
         finished = read_result(folder)
-        if finished is not None and finished["hash"] == training.hash:
+        if finished is not None and finished.get("hash") == training.hash:
             return finished
         trainer = Trainer.create(training, folder)  # rejects what does not fit
         restored = trainer.restore(run)
