@@ -234,7 +234,7 @@ def _read_trace(path: Path) -> list[float]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the text
         lines = [row for row in csv.reader(text.splitlines()) if any(row)]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"cannot read the latency trace {path}: {error}") from None
     if not lines:
         raise ValueError(f"the latency trace {path} is empty: it needs one latency per line")

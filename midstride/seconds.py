@@ -50,8 +50,8 @@ def check_time_s(time_s: float, what: str) -> float:
 
 def check_tick_s(tick_s: float) -> float:
     """`tick_s` as a float, if physics can be stepped by it."""
-    if check_time_s(tick_s, "physics tick") == 0:
-        raise ValueError("a physics tick must be longer than 0 s")
+    if check_time_s(tick_s, "physics tick") < 1e-12:  # no time could be counted in it
+        raise ValueError(f"a physics tick must be longer than 0 s, got {format_s(tick_s)}")
     return float(tick_s)
 
 

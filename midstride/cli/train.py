@@ -180,11 +180,11 @@ def run(training: Training, options: Options, console: Console) -> None:
     training.check()
     resume = options.resume is not False
     folder = options.resumed or options.runs / (options.name or training.label)
-    if options.resumed and not folder.is_dir():
-        raise ValueError(f"there is no run to go on with in {folder}")
     folders = [folder]
     if options.seeds > 1:
         folders = [folder / f"seed{training.run.seed + k}" for k in range(options.seeds)]
+    if options.resumed and not any((each / "config.json").exists() for each in folders):
+        raise ValueError(f"there is no run to go on with in {' or '.join(map(str, folders))}")
     try:
         if options.seeds == 1:
             results = [_train_one(training, folder, resume, options.tensorboard, console)]

@@ -177,8 +177,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads(file.metadata()["about"])
+            if not isinstance(about, dict) or not {"hash", "steps", "random"} <= about.keys():
+                raise ValueError("it does not say what it is of")
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the checkpoint {path} is damaged: {error}") from None
 
 
@@ -192,9 +194,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except json.JSONDecodeError as error:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or "steps" not in line:
+            raise ValueError(f"{path} is damaged: line {number} has no steps")
+    return lines
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
@@ -215,8 +221,8 @@ def _read_json(path: Path, what: str) -> dict[str, Any]:
         raise ValueError(f"{path.parent} is not the folder of {what}: {path.name} is missing")
     try:
         found = json.loads(path.read_text())
-        if isinstance(found, dict):
-            return found
-        raise ValueError(f"{path} is damaged: it holds no table of names and values")
-    except (json.JSONDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds no names and values")
+    return found

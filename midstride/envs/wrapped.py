@@ -50,7 +50,8 @@ class WrappedSettings(Environment):
         read_latency(self.latency)
         as_seconds(self.tick)
         kind, _, name = self.task.partition(":")
-        if kind not in ("gym", "dmc") or not name or (kind == "dmc" and name.count("/") != 1):
+        separators = name.count("/") == 1 if kind == "dmc" else name.count(":") < 2
+        if kind not in ("gym", "dmc") or not name.strip() or name[0] in ".:" or not separators:
             raise ValueError(f"a task of others is gym:ID or dmc:DOMAIN/TASK, got {self.task!r}")
 
     def make_one(
@@ -124,5 +125,5 @@ def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, An
         sys.path.insert(0, here)
     try:
         return gymnasium.make(name, render_mode=render_mode)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"unknown Gymnasium environment {name!r}: {error}") from None

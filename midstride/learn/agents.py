@@ -24,7 +24,7 @@ AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
 
 
 def agent_called(name: Any) -> type[Agent]:
-    if name not in AGENTS:
+    if not isinstance(name, str) or name not in AGENTS:
         raise ValueError(f"unknown agent {name!r}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
 

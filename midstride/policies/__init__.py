@@ -63,10 +63,12 @@ def load(run: str | Path) -> QPolicy | CemPolicy:
     try:
         weights = load_tensors((folder / WEIGHTS).read_bytes())
         description = json.loads((folder / DESCRIPTION).read_text())
-        kind = _KINDS[description["kind"]]
-    except (SafetensorError, json.JSONDecodeError, OSError, KeyError, TypeError) as error:
+        policy = _KINDS[description["kind"]](weights, description)
+        if policy.observation_size < 1:  # or an error, if the weights are of something else
+            raise ValueError("it observes nothing")
+    except (SafetensorError, ValueError, OSError, LookupError, TypeError) as error:
         raise ValueError(f"the policy in {folder} cannot be read: {error}") from None
-    return kind(weights, description)
+    return policy
 
 
 __all__ = ["CemPolicy", "Policy", "QPolicy", "load", "save_policy"]

@@ -40,7 +40,7 @@ _LINES = ("-", "--", ":", "-.")
 def write_report(folder: Path, console: Console) -> None:
     """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
     rows = read_table(folder)
-    name, swept = _about(folder)
+    name, swept, specification = _about(folder)
     returns = by_arm(rows)
     draws, values = paired(returns)
     failed = [row for row in rows if row["status"] != "done"]
@@ -80,17 +80,18 @@ def write_report(folder: Path, console: Console) -> None:
         ["arm", "other", *_spread("difference"), *_spread("improvement")],
         ([p.arm, p.other, *astuple(p.difference), *astuple(p.improvement)] for p in pairs),
     )
-    page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, folder)
+    page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, specification)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
     console.print(f"Saved: [bold]{folder}[/bold]/report.html, table.csv, sorted.png, marginals.png")
 
 
-def _about(folder: Path) -> tuple[str, list[str]]:
+def _about(folder: Path) -> tuple[str, list[str], str]:
+    """Name, settings that differ, and specification of a sweep."""
     try:
         about = json.loads((folder / SWEEP).read_text())
-        return about["name"], about["swept"]
-    except (OSError, json.JSONDecodeError, KeyError) as error:
+        return str(about["name"]), list(about["swept"]), str(about["specification"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / SWEEP} cannot be read: {error}") from None
 
 
@@ -211,9 +212,8 @@ def _page(
     figures: Mapping[str, Figure],
     rows: Rows,
     failed: Rows,
-    folder: Path,
+    specification: str,
 ) -> str:
-    specification = json.loads((folder / SWEEP).read_text())["specification"]
     notes = "" if not failed else f"<p class=note>{len(failed)} trials failed; see the table.</p>"
     every = [list(rows[0]), *([_number(cell) for cell in row.values()] for row in rows)]
     return f"""<!doctype html>

@@ -198,6 +198,8 @@ def _settings(table: Any, where: str) -> dict[str, Setting]:
     for name, value in table.items():
         with _at(f"{where}: {name}"):
             found[name] = _setting(value)
+            if name in _DEFAULTS and isinstance(found[name], Range):
+                raise ValueError("it is drawn from choices, not from a range")
     return found
 
 

@@ -1,6 +1,12 @@
 """Wrong input on the command line: one sentence, exit code 2, no traceback."""
 
+import json
+import re
+import shutil
+
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from midstride.cli import main
 from midstride.disk.runs import Run
@@ -17,6 +23,35 @@ def folders(tmp_path_factory):
         (here / name).mkdir()
         (here / name / "config.json").write_text(text)
     (here / "empty").mkdir()
+    for name, text in (("list", "[1, 2]"), ("null", "null"), ("deep", "[" * 100_000)):
+        (here / name).mkdir()
+        (here / name / "config.json").write_text(text)
+    (here / "binary").mkdir()
+    (here / "binary" / "config.json").write_bytes(b"\xff\xfe")
+    agents = {**training.to_dict(), "agent": {"agent": ["dqn"]}}
+    (here / "agents").mkdir()
+    (here / "agents" / "config.json").write_text(json.dumps(agents))
+    for name, kind in (("cem", "cem"), ("weightless", "q")):
+        shutil.copytree(here / "begun", here / name)
+        (here / name / "policy.json").write_text(json.dumps({"kind": kind}))
+        (here / name / "policy.safetensors").write_bytes(save({"a": np.zeros(3)}))
+    for name, text in (("metrics", "[1]\n"), ("stepless", "{}\n")):
+        shutil.copytree(here / "begun", here / name)
+        (here / name / "metrics.jsonl").write_text(text)
+    shutil.copytree(here / "begun", here / "results")
+    (here / "results" / "result.json").write_text("null")
+    for name, about in (("nameless", "[]"), ("hashless", "{}")):
+        shutil.copytree(here / "begun", here / name)
+        (here / name / "checkpoint").mkdir()
+        file = here / name / "checkpoint" / "000000000100.safetensors"
+        file.write_bytes(save({"a": np.zeros(3)}, {"about": about}))
+    for name, text in (("swept", "[]"), ("unspecified", '{"name": "x", "swept": []}')):
+        (here / name).mkdir()
+        (here / name / "sweep.json").write_text(text)
+        lines = [f"{arm},{draw},done,1.5" for arm in "ab" for draw in range(3)]
+        (here / name / "table.csv").write_text("\n".join(["arm,draw,status,mean_return", *lines]))
+    (here / "long.csv").write_text("9" * 200_000)
+    (here / "range.toml").write_text("[common]\ntask = {low = 1, high = 2}\n")
     return here
 
 
@@ -102,6 +137,24 @@ BAD = {
     "watch grasp --latency 1s": "longer than the period",
     "watch grasp --noise 2": "noise must be a number from 0 to 1, got 2",
     "watch grasp --episodes 0": "episodes must be a whole number of at least 1, got 0",
+    "evaluate {list}": "config.json is damaged: it holds no names and values",
+    "evaluate {null}": "config.json is damaged: it holds no names and values",
+    "evaluate {deep}": "config.json is damaged: maximum recursion depth",
+    "evaluate {binary}": "config.json is damaged: 'utf-8'",
+    "evaluate {cem}": "cem cannot be read: 'low'",
+    "evaluate {weightless}": "weightless cannot be read: 'head.advantage.weight'",
+    "train --resume {list}": "config.json is damaged: it holds no names and values",
+    "train --resume {agents}": "unknown agent ['dqn']: choose from",
+    "train cartpole --resume {empty}": "there is no run to go on with in",
+    "train --resume {begun} --seeds 2": "there is no run to go on with in",
+    "report {swept}": "sweep.json cannot be read: list indices",
+    "report {unspecified}": "sweep.json cannot be read: 'specification'",
+    "sweep {range.toml}": "[common]: task: it is drawn from choices, not from a range",
+    "describe cartpole --latency trace:{long.csv}": "cannot read the latency trace",
+    "describe cartpole --tick 1e-320": "a physics tick must be longer than 0 s",
+    "describe gym:a:b:c": "a task of others is gym:ID or dmc:DOMAIN/TASK, got 'gym:a:b:c'",
+    "describe gym:.:x": "a task of others is gym:ID or dmc:DOMAIN/TASK, got 'gym:.:x'",
+    "describe gym:Ant-v2": "unknown Gymnasium environment 'Ant-v2': The mujoco v2 and v3",
     "sweep nowhere.toml": "neither a specification file nor one of ",
     "report nowhere": "nowhere",
     # experiments
@@ -114,9 +167,7 @@ BAD = {
 
 @pytest.mark.parametrize("command", BAD)
 def test_bad_input_is_one_sentence_and_exit_code_2(folders, capsys, command):
-    words = command.split()
-    for name in ("begun", "damaged", "foreign", "empty"):
-        words = [word.replace(f"{{{name}}}", str(folders / name)) for word in words]
+    words = [re.sub(r"{(.*)}", lambda found: str(folders / found[1]), w) for w in command.split()]
     with pytest.raises(SystemExit) as end:
         main(words)
     out, err = capsys.readouterr()
@@ -136,4 +187,23 @@ def test_a_folder_that_holds_another_run(folders, capsys, command):
     _, err = capsys.readouterr()
     assert end.value.code == 2
     assert "holds a run of other settings (latency '50ms' and not '25ms')" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("metrics", "metrics.jsonl is damaged: line 1 has no steps"),
+        ("stepless", "metrics.jsonl is damaged: line 1 has no steps"),
+        ("results", "result.json is damaged: it holds no names and values"),
+        ("nameless", "is damaged: it does not say what it is of"),
+        ("hashless", "is damaged: it does not say what it is of"),
+    ],
+)
+def test_a_run_that_is_damaged_is_not_gone_on_with(folders, capsys, name, message):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--resume", str(folders / name)])
+    _, err = capsys.readouterr()
+    assert end.value.code == 2
+    assert message in err
     assert err.count("\n") == 1
