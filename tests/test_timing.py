@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from midstride.latency import Fixed, PerEpisode, PerStep, Sampled, Trace, as_latency, parse_latency
 from midstride.seconds import finer_tick_s, parse_s, to_ticks
-from midstride.timing import Timing
+from midstride.timing import Schedule, Timing
 
 PAPER_S = (0.0, 0.005, 0.01, 0.025, 0.05)
 
@@ -382,3 +382,21 @@ def test_a_finer_tick_for_times_that_do_not_fit():
     assert finer_tick_s((0.005, 0.002), 0.01) == 0.001
     assert finer_tick_s((0.0123,), 0.01) == pytest.approx(0.0001)
     assert finer_tick_s((0.01234567,), 0.01) is None
+
+
+def test_the_bounds_of_periods_are_those_of_latencies_after_rounding():
+    timing = Timing(PerStep((0.01, 0.03)), execution_s=0.02)
+    assert timing.shortest_period_ticks == 6
+    assert timing.longest_period_s == pytest.approx(0.05)
+    sampled = Timing(Sampled(lambda rng, n: np.full(n, 0.012), 0.0, 0.012), period_s=0.05)
+    assert sampled.latency_high_s == pytest.approx(0.015)
+
+
+def test_after_the_longest_episode_the_schedule_repeats_its_last_step():
+    schedule = Schedule(Timing(Trace((0.01, 0.02), start="first"), period_s=0.05), n=1, steps=2)
+    schedule.begin(0, np.random.default_rng(0))
+    drawn = []
+    for _ in range(4):
+        drawn.append(schedule.coming()[0][0])
+        schedule.steps += 1
+    assert drawn == [2, 4, 4, 4]

@@ -158,9 +158,16 @@ def test_holding_stays_within_the_control_range(servo_xml):
     assert env.unwrapped.data.qpos[0] < 5.9  # held at 3, the end of its range: pulled back
 
 
-def test_a_spring_that_does_not_balance_is_no_position_actuator(servo_xml, tmp_path):
+@pytest.mark.parametrize(
+    "how",
+    [
+        'biasprm="0 -30 0"',  # does not balance
+        'biasprm="0 -20 0" dyntype="filterexact" dynprm="0.1"',  # follows later
+    ],
+)
+def test_a_spring_of_another_kind_is_no_position_actuator(tmp_path, how):
     odd = tmp_path / "odd.xml"
-    spring = 'general name="turn" joint="hinge" gainprm="20" biastype="affine" biasprm="0 -30 0"'
+    spring = f'general name="turn" joint="hinge" gainprm="20" biastype="affine" {how}'
     odd.write_text(SERVO_XML.replace('position name="turn" joint="hinge" kp="20"', spring))
     with pytest.raises(ValueError, match="position-controlled"):
         midstride.Concurrent(Servos(str(odd)), knowledge=("vector_to_go",))
@@ -367,7 +374,7 @@ def test_nothing_pending_survives_a_reset(servo_xml):
 
 def test_a_step_may_be_shorter_than_the_latency(servo_xml):
     """The decision comes into force in the next step, when its latency has passed."""
-    env = midstride.Concurrent(Short(servo_xml), latency=0.03)
+    env = midstride.Concurrent(Short(servo_xml), latency=0.03, observe_switch=True)
     env.reset(seed=0)
     model, data = env.unwrapped.model, mujoco.MjData(env.unwrapped.model)
     mujoco.mj_forward(model, data)
@@ -381,6 +388,18 @@ def test_a_step_may_be_shorter_than_the_latency(servo_xml):
         assert np.array_equal(env.unwrapped.data.qpos, data.qpos)
         assert info["period_s"] == 0.02
         assert info["reward_before_switch"] == 1.0
+        assert "observation_switch" not in info  # those that come are of steps before
+
+
+def test_an_action_in_flight_is_the_wrappers_own(servo_xml):
+    """A user may write the next action into the array of the last one."""
+    one, other = (midstride.Concurrent(Servos(servo_xml), latency=0.03) for _ in range(2))
+    one.reset(seed=0)
+    other.reset(seed=0)
+    reused = np.zeros(2)
+    for action in np.linspace([-1, 0.5], [1, -0.5], 6):
+        reused[:] = action
+        assert np.array_equal(one.step(reused)[0], other.step(action.copy())[0])
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.02])

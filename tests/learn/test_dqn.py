@@ -198,6 +198,32 @@ def test_recurrent_dqn_remembers():
         assert values[1 - best] == pytest.approx(-1, abs=0.2)
 
 
+def test_the_state_that_is_kept_is_that_before_the_step():
+    agent = an_agent(DRQN, columns=2, num_envs=3, hidden=(4,), lstm_size=4)
+    first = agent.act(np.ones((3, 2)), 0)[1]
+    between = [part.copy() for part in agent.policy.state(3)]
+    second = agent.act(np.ones((3, 2)), 1)[1]
+    assert not first["h"].any()
+    assert not first["c"].any()
+    assert between[0].any()
+    assert np.array_equal(second["h"], between[0])
+    assert np.array_equal(second["c"], between[1])
+
+
+def test_rewards_are_learned_from_on_their_scale():
+    agent = an_agent(columns=2, reward_scale=0.25)
+    agent.remember(
+        step_of(
+            observation_capture=np.zeros((1, 2)),
+            reward_before_switch=np.array([1.0]),
+            reward_after_switch=np.array([2.0]),
+        )
+    )
+    kept = agent.row.unpack(agent.replay.data["transitions"][0])
+    assert kept["reward_before_switch"].tolist() == [0.25]
+    assert kept["reward_after_switch"].tolist() == [0.5]
+
+
 def test_restore_refuses_another_network():
     small, large = (an_agent(columns=3, hidden=(n,)) for n in (4, 5))
     with pytest.raises(ValueError, match="of another network"):

@@ -75,16 +75,17 @@ def test_every_place_is_sampled():
     assert set(batch["observation_capture"][:, 0]) == set(range(15, 34))
 
 
-def test_n_step_stops_where_an_episode_ends():
+@pytest.mark.parametrize("how", ["terminated", "truncated"])
+def test_n_step_stops_where_an_episode_ends(how):
     replay = Replay(30, 1, ROW)
     for time in range(6):
-        replay.add(traceable(time, 1, done=(0,) if time == 2 else ()))
+        replay.add(step_of(**{**vars(traceable(time, 1)), how: np.array([time == 2])}))
     batch = gathered(replay, np.array([1]), np.array([0]), 4, gamma_per_s=0.25)
     # steps 1 and 2: (1 + 1) + 0.5 (1 + 2)
     assert batch["reward"].tolist() == [3.5]
     assert batch["period_s"].tolist() == [2 * PERIOD_S]
     assert batch["observation_next"][0, 0] == 3
-    assert batch["terminated"].tolist() == [True]
+    assert batch["terminated"].tolist() == [how == "terminated"]
     batch = gathered(replay, np.array([2]), np.array([0]), 4, gamma_per_s=0.25)
     assert batch["reward"].tolist() == [3.0]
 

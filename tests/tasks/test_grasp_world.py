@@ -243,6 +243,21 @@ def test_blocking_ends_at_the_goal_and_at_rest(scenes):
     assert ((seconds > 0.3) & (seconds < 1.1)).all()  # a displacement takes about half a second
 
 
+def test_blocking_waits_for_the_fingers_and_not_for_ever(scenes, monkeypatch):
+    world = started(scenes)
+    latency = np.array([0, 1, 2, 3, 4, 5, 25, 33])
+    still = np.zeros((8, 4))
+    waited = world.decide(as_action(still, np.zeros(8)), latency, None).period_ticks - latency
+    closing = world.decide(as_action(still, -np.ones(8)), latency, None).period_ticks - latency
+    assert (waited == 25).all()  # nothing to wait for
+    assert world.opening().max() < 0.02  # closed on nothing, high above the bin
+    assert ((closing > 25) & (closing < 275)).all()
+    assert (closing % CONTROL_TICKS == 0).all()  # seen at a turn of the controller
+    monkeypatch.setattr(world, "_arrived", lambda: np.zeros(8, bool))
+    stuck = world.decide(as_action(still, np.zeros(8)), latency, None).period_ticks - latency
+    assert (stuck == 275).all()
+
+
 @pytest.mark.parametrize(("latency", "period"), [(25, 75), (7, 31), (0, 26), (0, 6), (33, 61)])
 def test_limits_of_the_arm_are_kept(scenes, latency, period):
     """At every tick, also where turns of the controller are cut short."""
