@@ -9,7 +9,16 @@ from midstride.registration import register
 if TYPE_CHECKING:
     from midstride.envs.concurrent import Concurrent
     from midstride.envs.dm_control import from_dm_control
-    from midstride.latency import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Trace
+    from midstride.latency import (
+        Fixed,
+        Jittered,
+        LatencyModel,
+        Lossy,
+        PerEpisode,
+        PerStep,
+        Sampled,
+        Trace,
+    )
     from midstride.policies import Policy, load
     from midstride.tasks.env import TaskVectorEnv
     from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
@@ -23,7 +32,9 @@ __all__ = [
     "Fixed",
     "GraspEnv",
     "GraspVectorEnv",
+    "Jittered",
     "LatencyModel",
+    "Lossy",
     "MissingExtra",
     "PerEpisode",
     "PerStep",
@@ -43,7 +54,9 @@ _HOMES = {
     "Fixed": "midstride.latency",
     "GraspEnv": "midstride.tasks.grasp.env",
     "GraspVectorEnv": "midstride.tasks.grasp.env",
+    "Jittered": "midstride.latency",
     "LatencyModel": "midstride.latency",
+    "Lossy": "midstride.latency",
     "PerEpisode": "midstride.latency",
     "PerStep": "midstride.latency",
     "Policy": "midstride.policies",

@@ -4,6 +4,8 @@ A decision enters the flight at its capture and arrives `latency` ticks later, o
 lost. Until then it is *pending*. When it arrives it pre-empts what is *in force*, finished or not,
 unless a decision made on a newer observation came into force before it: the newest observation
 wins, and the older decision is *stale*. What is in force stays so until something pre-empts it.
+Nobody is told that a decision is lost: it is taken for pending until a newer one comes into force,
+or until so many captures later that it would have arrived.
 
 A decision is one action or a chunk of them: element k is meant for the time from `starts[k]` ticks
 after the capture on. A chunk that arrives late begins with the element that is due by then; the
@@ -53,13 +55,17 @@ class Flight:
     def __init__(
         self, n: int, action_shape: tuple[int, ...], most_pending: int = 1, chunk: int = 1
     ) -> None:
-        """most_pending: decisions that can be under way at once; chunk: actions of a decision."""
+        """most_pending: decisions that can be under way at once (`Timing.most_pending`).
+
+        chunk: actions of a decision
+        """
         self.n = n
         self.now = np.zeros(n, np.int64)  # since the start of the episode
         self.captures = np.zeros(n, np.int64)  # decisions made in the episode
         self.in_force = np.full(n, -1)  # number of the decision that the actuators follow; -1: none
         self.action = np.zeros((n, *action_shape))  # that they follow; 0 if none
-        self.stale = np.zeros(n, np.int64)  # decisions of the episode that never came into force
+        self.latency = np.zeros(n, np.int64)  # of the decision in force: the latest measured
+        self.stale = np.zeros(n, np.int64)  # decisions of the episode that a newer one overtook
         # The decision in force, and those that are pending: number (-1: no decision), arrival,
         # when each action is meant to start, actions.
         self._force_starts = np.full((n, chunk), NEVER)
@@ -71,7 +77,7 @@ class Flight:
 
     def reset(self, ids: NDArray[np.integer]) -> None:
         """Nothing is in flight in environments `ids`: their actuators hold."""
-        for zero in (self.now, self.captures, self.action, self.stale):
+        for zero in (self.now, self.captures, self.action, self.latency, self.stale):
             zero[ids] = 0
         for none in (self.in_force, self._number):
             none[ids] = -1
@@ -84,12 +90,20 @@ class Flight:
         """Where the decision made at the last capture is the one in force."""
         return self.in_force == self.captures - 1
 
-    def pending(self) -> tuple[Mask, NDArray[Any]]:
-        """Decisions that may still come into force, oldest first: which there are; actions."""
-        order = np.argsort(np.where(self._number < 0, NEVER, self._number), axis=1, kind="stable")
-        there = np.take_along_axis(self._number, order, axis=1) >= 0
-        actions = self._actions[np.arange(self.n)[:, None], order, 0]
-        actions[~there] = 0
+    def pending(self, slots: int) -> tuple[Mask, NDArray[Any]]:
+        """Of the last `slots` decisions, oldest first, those that may still come into force.
+
+        Which there are (n, slots), and their (first) actions (n, slots, *shape), 0 where there is
+        none; `Timing.pending_slots` are enough for all that can arrive.
+        """
+        there = np.zeros((self.n, slots), bool)
+        actions = np.zeros((self.n, slots, *self.action.shape[1:]))
+        if slots:
+            first = self.captures[:, None] - slots
+            rows, stored = np.nonzero((self._number >= 0) & (self._number >= first))
+            columns = self._number[rows, stored] - first[rows, 0]
+            there[rows, columns] = True
+            actions[rows, columns] = self._actions[rows, stored, 0]
         return there, actions
 
     def capture(
@@ -115,7 +129,7 @@ class Flight:
             slot = np.where(self._number[ids] < 0, -1, self._number[ids]).argmin(axis=1)
             number = self._number[ids, slot]
         # With room for all that can be under way, only one that was lost can be in the way.
-        self.stale[ids] += number >= 0
+        self.stale[ids] += (number >= 0) & (self._arrival[ids, slot] < NEVER)
         arrival = self.now + latency
         if lost is not None:
             arrival = np.where(lost, NEVER, arrival)
@@ -181,12 +195,13 @@ class Flight:
             slot = np.where(arrived[ids], self._number[ids], -1).argmax(axis=1)
         newest = self._number[ids, slot]
         self.in_force[ids] = newest
+        self.latency[ids] = self._arrival[ids, slot] - self._starts[ids, slot, 0]
         self._force_starts[ids] = self._starts[ids, slot]
         self._force_actions[ids] = self._actions[ids, slot]
         self.action[ids] = self._force_actions[ids, 0]
         if arrived.shape[1] > 1:
             older = (self._number[ids] >= 0) & (self._number[ids] < newest[:, None])
-            self.stale[ids] += older.sum(axis=1)
+            self.stale[ids] += (older & (self._arrival[ids] < NEVER)).sum(axis=1)
             self._number[ids] = np.where(older, -1, self._number[ids])
             self._arrival[ids] = np.where(older, NEVER, self._arrival[ids])
         self._number[ids, slot], self._arrival[ids, slot] = -1, NEVER

@@ -26,6 +26,7 @@ class PlantOfOne(Protocol):
 class _Decision(NamedTuple):
     number: int
     arrival: int
+    latency: int
     starts: tuple[int, ...]  # when each action is meant to start
     actions: Sequence[Any]
 
@@ -47,8 +48,9 @@ class FlightOfOne:
         self.captures = 0  # decisions made in the episode
         self.in_force = -1  # number of the decision that the actuators follow; -1: none
         self.action: Any = None  # that they follow
-        self.stale = 0  # decisions of the episode that never came into force
-        self._force = _Decision(-1, NEVER, (), ())
+        self.latency = 0  # of the decision in force: the latest measured
+        self.stale = 0  # decisions of the episode that a newer one overtook
+        self._force = _Decision(-1, NEVER, 0, (), ())
         self._pending: list[_Decision] = []  # oldest first
 
     @property
@@ -56,9 +58,16 @@ class FlightOfOne:
         """Whether the decision made at the last capture is the one in force."""
         return self.in_force == self.captures - 1
 
-    def pending(self) -> list[Any]:
-        """First actions of the decisions that may still come into force, oldest first."""
-        return [decision.actions[0] for decision in self._pending]
+    def pending(self, slots: int) -> list[Any]:
+        """(First) actions of those of the last `slots` decisions that may still come into force.
+
+        One per decision, oldest first; None where it cannot.
+        """
+        actions = [None] * slots
+        for decision in self._pending:
+            if decision.number >= self.captures - slots:
+                actions[decision.number - self.captures] = decision.actions[0]
+        return actions
 
     def capture(self, action: Any, latency: int, lost: bool = False) -> None:
         """An observation is taken now; the decision on it enters the flight."""
@@ -69,11 +78,10 @@ class FlightOfOne:
     ) -> None:
         """As `capture`, with a chunk; starts: in ticks after the capture, the first of them 0."""
         if len(self._pending) == self._most_pending:
-            del self._pending[0]
-            self.stale += 1
+            self.stale += self._pending.pop(0).arrival < NEVER
         arrival = NEVER if lost else self.now + latency
         meant = tuple([self.now + start for start in starts])
-        self._pending.append(_Decision(self.captures, arrival, meant, actions))
+        self._pending.append(_Decision(self.captures, arrival, latency, meant, actions))
         self.captures += 1
 
     def amend(self, action: Any) -> None:
@@ -81,10 +89,10 @@ class FlightOfOne:
 
         Where it is in force already, the plant switches at the beginning of the next period.
         """
-        number, arrival = self.captures - 1, self.now
+        number, arrival, latency = self.captures - 1, self.now, self.latency
         if self._pending and self._pending[-1].number == number:
-            arrival = self._pending.pop().arrival
-        self._pending.append(_Decision(number, arrival, (self.now,), (action,)))
+            _, arrival, latency, _, _ = self._pending.pop()
+        self._pending.append(_Decision(number, arrival, latency, (self.now,), (action,)))
 
     def period(self, plant: PlantOfOne, ticks: int) -> None:
         """Go on by `ticks`; to the next capture, or a part of the way to it."""
@@ -101,10 +109,11 @@ class FlightOfOne:
         arrived = [decision for decision in self._pending if decision.arrival <= self.now]
         if arrived:
             self._force = arrived[-1]  # the newest
-            self.in_force = self._force.number
+            self.in_force, self.latency = self._force.number, self._force.latency
             # Older ones would be stale whenever they came.
             later = [decision for decision in self._pending if decision.number > self.in_force]
-            self.stale += len(self._pending) - len(later) - 1
+            dropped = self._pending[: len(self._pending) - len(later)]
+            self.stale += sum([decision.arrival < NEVER for decision in dropped]) - 1
             self._pending = later
         elif self.now not in self._force.starts[1:]:
             return False

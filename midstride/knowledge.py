@@ -3,8 +3,11 @@
 Each feature is a pure function of batched arrays (first axis: environments). `Layout` says which
 columns of the flat observation each one fills, and puts an observation together:
 
-    base | previous_action | selection_time | vector_to_go | past observations | past actions
+    base | previous_action | pending_actions | selection_time | vector_to_go
+         | past observations | past actions
 
+Pending actions are those of the decisions made and not yet in force, one slot for each of the last
+captures, oldest first. A decision that is not pending (in force, or dropped) leaves zeros.
 Past observations and actions (frame stacking) come newest first and are independent of the
 features. At reset nothing is in flight: previous and past actions are all zero (a one-hot code
 without a one), selection time and vector-to-go are zero, past observations repeat the first.
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FEATURES = ("previous_action", "selection_time", "vector_to_go")
+FEATURES = ("previous_action", "pending_actions", "selection_time", "vector_to_go")
 MAX_STACK = 4
 
 Array = NDArray[np.floating]
@@ -66,6 +69,7 @@ class Layout:
     features: tuple[str, ...] = ()
     stack_observations: int = 0
     stack_actions: int = 0
+    pending_slots: int = 0  # decisions that can be pending at a capture (`Timing.pending_slots`)
     # What numbers are in units of, for who puts observations together elsewhere (a robot).
     units: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,6 +92,11 @@ class Layout:
         """Column names by block, in the order of the observation; empty blocks left out."""
         sources = {
             "previous_action": tuple(f"previous_action:{a}" for a in self.action),
+            "pending_actions": tuple(
+                f"pending_action:{ago}:{name}"
+                for ago in range(self.pending_slots, 0, -1)
+                for name in self.action
+            ),
             "selection_time": ("selection_time",),
             "vector_to_go": tuple(f"vector_to_go:{c}" for c in self.controlled or ()),
         }
@@ -119,7 +128,7 @@ class Layout:
     @property
     def is_plain(self) -> bool:
         """Whether the observation is the task's own, with nothing added."""
-        return not self.features and not self.stack_observations and not self.stack_actions
+        return set(self.blocks) <= {"base"}
 
     def bounds(
         self, base_low: Array, base_high: Array, action_low: Array, action_high: Array
@@ -129,6 +138,7 @@ class Layout:
         low = {
             "base": base_low,
             "previous_action": action_low,
+            "pending_actions": np.tile(action_low, self.pending_slots),
             "selection_time": np.zeros(1),
             "vector_to_go": -infinite,
             "past_observations": np.tile(base_low, self.stack_observations),
@@ -137,6 +147,7 @@ class Layout:
         high = {
             "base": base_high,
             "previous_action": action_high,
+            "pending_actions": np.tile(action_high, self.pending_slots),
             "selection_time": np.ones(1),
             "vector_to_go": infinite,
             "past_observations": np.tile(base_high, self.stack_observations),
@@ -155,15 +166,19 @@ class Layout:
         past: Past,
         dtype: type[np.floating] = np.float32,
         previous_action: Array | None = None,
+        pending_actions: Array | None = None,
     ) -> Array:
         """Put observations (n, columns) together from what is known at an instant.
 
         previous_action: columns of the action in force (default: of the one decided last)
+        pending_actions: (n, slots, action columns) of those pending (default: none is)
         """
         n = len(base)
+        waiting = 0.0 if pending_actions is None else pending_actions.reshape(n, -1)
         sources = {
             "base": base,
             "previous_action": past.actions[:, 0] if previous_action is None else previous_action,
+            "pending_actions": waiting,
             "selection_time": selection_time[:, None],
             "vector_to_go": vector_to_go,
             "past_observations": past.observations[:, : self.stack_observations].reshape(n, -1),

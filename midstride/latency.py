@@ -208,6 +208,72 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Jittered:
+    """A latency drawn at each step, evenly from `mean_s - spread_s` to `mean_s + spread_s`.
+
+    The same generator gives the same draws, scaled, whatever the spread.
+    """
+
+    mean_s: float
+    spread_s: float
+    rounding: Rounding = "nearest"
+
+    def __post_init__(self) -> None:
+        check_time_s(self.mean_s, "mean latency")
+        check_time_s(self.spread_s, "spread of the latency")
+        if self.spread_s > self.mean_s:
+            raise ValueError(
+                f"the spread of a latency ({format_s(self.spread_s)}) must not exceed its mean "
+                f"({format_s(self.mean_s)}): no latency is below 0 s"
+            )
+        _check_rounding(self.rounding)
+        if self.rounding == "exact":
+            raise ValueError("a continuous latency needs rounding='up' or rounding='nearest'")
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return np.array([self.mean_s - self.spread_s, self.mean_s + self.spread_s], float)
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        return lambda n: self.mean_s + self.spread_s * rng.uniform(-1, 1, n)
+
+
+@dataclass(frozen=True)
+class Lossy:
+    """Any latency, with a share of the decisions lost: the thought takes its time, and nothing
+    comes of it. Each is lost or not independently of the others.
+    """
+
+    latency: LatencyModel | float
+    share: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latency", as_latency(self.latency))
+        if isinstance(self.latency, Lossy):
+            raise ValueError("this latency loses decisions already: give one share of lost ones")
+        number = isinstance(self.share, (int, float, np.number)) and self.share is not True
+        if not number or not 0 <= self.share <= 1:
+            raise ValueError(
+                f"the share of lost decisions must be a number from 0 to 1, got {self.share!r}"
+            )
+
+    @property
+    def _model(self) -> LatencyModel:
+        return as_latency(self.latency)
+
+    @property
+    def values_s(self) -> NDArray[np.float64]:
+        return self._model.values_s
+
+    @property
+    def rounding(self) -> Rounding:
+        return self._model.rounding
+
+    def episode(self, rng: np.random.Generator) -> NextLatencies:
+        return self._model.episode(rng)
+
+
+@dataclass(frozen=True)
 class OnScaleOf:
     """A latency, measured on the scale of another: that which a policy was trained with.
 
@@ -228,6 +294,23 @@ class OnScaleOf:
 
     def episode(self, rng: np.random.Generator) -> NextLatencies:
         return self.latency.episode(rng)
+
+
+NextLost = Callable[[int], NDArray[np.bool_]]
+
+
+def losses(latency: LatencyModel, rng: np.random.Generator) -> NextLost:
+    """Start an episode: a function that says of its next n decisions which are lost.
+
+    They have a stream of their own: with the same generator, what is lost at some share is lost at
+    every larger one too, and latencies do not depend on how many steps are asked for at a time.
+    """
+    if isinstance(latency, OnScaleOf):
+        return losses(latency.latency, rng)
+    if not isinstance(latency, Lossy):
+        return lambda n: np.zeros(n, bool)
+    share, own = latency.share, np.random.default_rng(int(rng.integers(2**63)))
+    return lambda n: own.random(n) < share
 
 
 def _read_trace(path: Path) -> list[float]:
@@ -270,7 +353,7 @@ def as_latency(latency: float | LatencyModel) -> LatencyModel:
     if isinstance(latency, type) or not callable(getattr(latency, "episode", None)):
         raise ValueError(
             f"latency must be seconds (0.025) or a latency model (Fixed, PerEpisode, PerStep, "
-            f"Sampled, Trace), got {latency!r}"
+            f"Jittered, Sampled, Trace, Lossy), got {latency!r}"
         )
     return latency
 
@@ -279,18 +362,27 @@ def parse_latency(text: str) -> LatencyModel:
     """A latency model from the command line.
 
     '25ms' is fixed; 'episode:0,5ms,25ms' is drawn at each reset; 'step:0,5ms,25ms' at each step;
-    'trace:latencies.csv' replays measured ones, which must fit the tick, unless it is said how they
-    are rounded: 'trace:latencies.csv,up' or 'trace:latencies.csv,nearest'.
+    'jitter:25ms,10ms' at each step from 15 to 35 ms; 'trace:latencies.csv' replays measured ones,
+    which must fit the tick, unless it is said how they are rounded: 'trace:latencies.csv,up' or
+    'trace:latencies.csv,nearest'; 'lost:0.1:25ms', or lost:0.1: before any of these, loses a tenth
+    of the decisions.
     """
     kind, colon, rest = text.partition(":")
     if not colon:
         return Fixed(check_time_s(parse_s(text), "latency"))
     if kind == "trace":
         return _parse_trace(rest)
+    if kind == "lost":
+        return _parse_lossy(text, rest)
+    if kind == "jitter":
+        mean, comma, spread = rest.partition(",")
+        if not comma:
+            raise ValueError(f"{text!r} needs a mean and a spread: write jitter:25ms,10ms")
+        return Jittered(parse_s(mean), parse_s(spread))
     if kind not in ("episode", "step"):
         raise ValueError(
             f"{text!r} is not a latency: write 25ms, episode:0,5ms,25ms, step:0,5ms,25ms, "
-            "trace:latencies.csv or trace:latencies.csv,up"
+            "jitter:25ms,10ms, trace:latencies.csv, trace:latencies.csv,up or lost:0.1:25ms"
         )
     choices_s = tuple(parse_s(part) for part in rest.split(",") if part.strip())
     return PerEpisode(choices_s) if kind == "episode" else PerStep(choices_s)
@@ -318,9 +410,27 @@ def latency_text(latency: str | float | LatencyModel) -> str:
             return "episode:" + ",".join(map(repr, choices_s))
         case PerStep(choices_s, None, "exact"):
             return "step:" + ",".join(map(repr, choices_s))
+        case Jittered(mean_s, spread_s, "nearest"):
+            return f"jitter:{float(mean_s)!r},{float(spread_s)!r}"
+        case Lossy(inner, share):
+            return f"lost:{float(share)!r}:{latency_text(inner)}"
         case int() | float():
             return repr(latency)
     raise ValueError(f"this latency cannot be written to a file: {latency!r}")
+
+
+def _parse_lossy(text: str, rest: str) -> Lossy:
+    """A latency with lost decisions from what follows 'lost:'."""
+    share, colon, latency = rest.partition(":")
+    try:
+        number = float(share)
+    except ValueError:
+        colon = ""
+    if not colon:
+        raise ValueError(
+            f"{text!r} needs the share of lost decisions and a latency: write lost:0.1:25ms"
+        )
+    return Lossy(parse_latency(latency), number)
 
 
 def _parse_trace(text: str) -> Trace:

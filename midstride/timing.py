@@ -28,13 +28,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.latency import LatencyModel, Trace
+from midstride.latency import LatencyModel, Lossy, Trace, losses
 from midstride.seconds import (
     MAX_TICKS,
     TOLERANCE_TICKS,
     DoesNotFit,
     check_tick_s,
-    check_time_s,
     format_on_grid,
     format_s,
     to_ticks,
@@ -42,13 +41,17 @@ from midstride.seconds import (
 )
 
 Thinker = Literal["pipelined", "serial"]
+Steps = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]  # latency, interval, lost
+
+MOST_PERIODS = 1000  # that a latency may last: more is a mistake, and would need as much memory
 
 
 @dataclass(frozen=True)
 class Timing:
     """A latency model with a fixed `period_s` or a fixed `execution_s`, on a grid of ticks.
 
-    With `period_s` the capture rate is constant and a longer latency leaves less execution; with
+    With `period_s` the capture rate is constant and a longer latency leaves less execution; a
+    latency longer than the period is what the `thinker` makes of it (`capture_interval`). With
     `execution_s` each period lasts as long as its latency plus the execution (the paper's toy
     tasks). Exactly one of the two is given. Everything is checked here, once.
     """
@@ -57,9 +60,11 @@ class Timing:
     period_s: float | None = None
     execution_s: float | None = None
     tick_s: float = 0.005
+    thinker: Thinker = "pipelined"
 
     def __post_init__(self) -> None:
         check_tick_s(self.tick_s)
+        check_thinker(self.thinker)
         if (self.period_s is None) == (self.execution_s is None):
             raise ValueError("give either a period or an execution time, not both or neither")
         values_s = np.asarray(self.latency.values_s, float)
@@ -76,30 +81,22 @@ class Timing:
             self._check_execution(self.execution_s, values_s)
 
     def _check_period(self, period_s: float, values_s: NDArray[np.float64]) -> None:
-        """The latency and the period, each within what the other allows.
-
-        So an error never names a time that the next one refuses.
-        """
-        longest = self._cover_ticks(float(values_s.max()))
-        fitting = whole_ticks(check_time_s(period_s, "period"), self.tick_s)
-        room = math.floor(period_s / self.tick_s) if fitting is None else fitting
-        if longest <= room:
-            self._check_latencies(values_s, 0, room)
-        period_ticks = to_ticks(period_s, self.tick_s, "period", low_ticks=max(1, longest))
+        self._check_latencies(values_s, 0)
+        period_ticks = to_ticks(period_s, self.tick_s, "period", low_ticks=1)
         if period_ticks == 0:
             raise ValueError(
                 "a period of 0 ms would last 0 s, and time must pass between two observations: "
-                f"the shortest valid period is {format_on_grid(max(1, longest), self.tick_s)}"
+                f"the shortest valid period is {format_on_grid(1, self.tick_s)}"
             )
-        if longest > period_ticks:
-            raise ValueError(self._too_long(float(values_s.max()), longest, period_ticks))
+        if self.latency_bounds_ticks[1] > MOST_PERIODS * period_ticks:
+            raise ValueError(self._too_long(period_ticks))
 
     def _check_execution(self, execution_s: float, values_s: NDArray[np.float64]) -> None:
         shortest = self._cover_ticks(float(values_s.min()))
         execution_ticks = to_ticks(
             execution_s, self.tick_s, "execution", low_ticks=1 if shortest == 0 else 0
         )
-        self._check_latencies(values_s, 1 if execution_ticks == 0 else 0, MAX_TICKS)
+        self._check_latencies(values_s, 1 if execution_ticks == 0 else 0)
         if execution_ticks + shortest == 0:
             raise ValueError(
                 "a period would last 0 s, because latency and execution can both be 0, and time "
@@ -107,15 +104,16 @@ class Timing:
                 f"{format_on_grid(1, self.tick_s)}"
             )
 
-    def _check_latencies(self, values_s: NDArray[np.float64], low: int, high: int) -> None:
+    def _check_latencies(self, values_s: NDArray[np.float64], low: int) -> None:
         """Every latency that can occur is a whole number of ticks, if none is rounded."""
         if self.latency.rounding != "exact":
             return
+        lossless = self.latency.latency if isinstance(self.latency, Lossy) else self.latency
         for value_s in values_s:
             try:
-                to_ticks(value_s, self.tick_s, "latency", low, high)
+                to_ticks(value_s, self.tick_s, "latency", low)
             except DoesNotFit as error:
-                if not isinstance(self.latency, Trace):
+                if not isinstance(lossless, Trace):
                     raise
                 raise DoesNotFit(
                     f"{error}; or say how the trace is rounded: rounding='up' or 'nearest', on "
@@ -128,19 +126,17 @@ class Timing:
             return math.ceil(latency_s / self.tick_s)
         return int(self._to_ticks(np.array(latency_s)))
 
-    def _too_long(self, latency_s: float, latency_ticks: int, period_ticks: int) -> str:
-        """What is said of a latency longer than the period."""
-        if self.latency.rounding != "exact":
-            latency_s = latency_ticks * self.tick_s
+    def _too_long(self, period_ticks: int) -> str:
+        """What is said of a latency of very many periods."""
         period = format_on_grid(period_ticks, self.tick_s)
-        wrong = f"a latency of {format_s(latency_s)} is longer than the period of {period}"
-        as_ms = whole_ticks(latency_s * 1e-3, self.tick_s)
-        if as_ms is not None and as_ms <= period_ticks:
-            return f"{wrong}: did you mean {latency_s:.6g}ms?"
-        return (
-            f"{wrong}, and the next action would be ready only after the next observation: the "
-            f"longest valid latency is {period}"
+        latency_s = self.latency_high_s
+        wrong = (
+            f"a latency of {format_s(latency_s)} is longer than {MOST_PERIODS} periods of {period}"
         )
+        if whole_ticks(latency_s * 1e-3, self.tick_s) is not None:
+            return f"{wrong}: did you mean {latency_s:.6g}ms?"
+        longest = format_on_grid(MOST_PERIODS * period_ticks, self.tick_s)
+        return f"{wrong}: the longest valid latency is {longest}"
 
     def _to_ticks(self, latencies_s: NDArray[np.float64]) -> NDArray[np.int64]:
         ticks = latencies_s / self.tick_s
@@ -159,40 +155,59 @@ class Timing:
         """The longest latency that can occur: it scales the `selection_time` feature."""
         return self.latency_bounds_ticks[1] * self.tick_s
 
+    def _interval(self, latency_ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ticks from the captures of decisions with these latencies to the next captures."""
+        if self.period_s is not None:
+            period_ticks = to_ticks(self.period_s, self.tick_s, "period")
+            return capture_interval(latency_ticks, period_ticks, self.thinker)
+        assert self.execution_s is not None
+        return latency_ticks + to_ticks(self.execution_s, self.tick_s, "execution")
+
     @cached_property
     def shortest_period_ticks(self) -> int:
-        if self.period_s is not None:
-            return to_ticks(self.period_s, self.tick_s, "period")
-        assert self.execution_s is not None
-        execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
-        return execution_ticks + self.latency_bounds_ticks[0]
+        """From a capture to the next, at least."""
+        return int(self._interval(np.array(self.latency_bounds_ticks)).min())
+
+    @cached_property
+    def longest_period_s(self) -> float:
+        """From a capture to the next, at most."""
+        if self.period_s is not None and self.thinker == "pipelined":
+            return self.period_s
+        if self.execution_s is not None:
+            return self.execution_s + self.latency_high_s
+        return int(self._interval(np.array(self.latency_bounds_ticks)).max()) * self.tick_s
+
+    @cached_property
+    def pending_slots(self) -> int:
+        """The most decisions that can be pending at a capture, before the new one enters.
+
+        0 where none can be: a serial thinker, or no latency longer than the period.
+        """
+        longest = np.array([self.latency_bounds_ticks[1]])
+        return max(0, int(-(-longest // self._interval(longest))[0]) - 1)
 
     @property
-    def longest_period_s(self) -> float:
-        if self.period_s is not None:
-            return self.period_s
-        assert self.execution_s is not None
-        return self.execution_s + self.latency_high_s
+    def most_pending(self) -> int:
+        """The room that a `Flight` needs: a decision that it has no room for is a lost one."""
+        return self.pending_slots + 1
 
-    def episode(
-        self, rng: np.random.Generator
-    ) -> Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Start an episode: a function that gives (latency_ticks, period_ticks) of n steps."""
+    def episode(self, rng: np.random.Generator) -> Callable[[int], Steps]:
+        """Start an episode: a function that gives (latency_ticks, interval_ticks, lost) of n steps.
+
+        interval_ticks: from capture to next capture; lost: whether the decision never arrives
+        """
         next_latencies = self.latency.episode(rng)
+        next_lost = losses(self.latency, rng)
 
-        def following(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        def following(n: int) -> Steps:
             latency_ticks = self._to_ticks(next_latencies(n))
-            if self.period_s is not None:
-                return latency_ticks, np.full(n, self.shortest_period_ticks)
-            assert self.execution_s is not None
-            execution_ticks = to_ticks(self.execution_s, self.tick_s, "execution")
-            return latency_ticks, latency_ticks + execution_ticks
+            return latency_ticks, self._interval(latency_ticks), next_lost(n)
 
         return following
 
 
 class Schedule:
-    """The latencies and periods of the coming steps of n environments.
+    """The latencies and intervals of the coming steps of n environments, and what will be lost.
 
     Those of a whole episode are drawn when it begins, from the environment's own generator: no
     Python loop while stepping, and no environment depends on another.
@@ -202,18 +217,25 @@ class Schedule:
         """steps: of the longest episode; what comes after them repeats the last."""
         self._timing = timing
         self._latency = np.zeros((n, steps), np.int64)
-        self._period = np.zeros((n, steps), np.int64)
+        self._interval = np.zeros((n, steps), np.int64)
+        self._lost = np.zeros((n, steps), bool)
         self.steps = np.zeros(n, np.int64)  # taken in the episodes under way
 
     def begin(self, i: int, rng: np.random.Generator) -> None:
         """An episode begins in environment i."""
-        self._latency[i], self._period[i] = self._timing.episode(rng)(self._latency.shape[1])
+        coming = self._timing.episode(rng)(self._latency.shape[1])
+        self._latency[i], self._interval[i], self._lost[i] = coming
         self.steps[i] = 0
 
-    def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Ticks of latency and of period of the next step, (n,) each."""
+    def coming(self) -> Steps:
+        """Of the next step, (n,) each: ticks of latency and to the next capture; if it is lost."""
         at = np.arange(len(self.steps)), np.minimum(self.steps, self._latency.shape[1] - 1)
-        return self._latency[at], self._period[at]
+        return self._latency[at], self._interval[at], self._lost[at]
+
+
+def check_thinker(thinker: str) -> None:
+    if thinker not in get_args(Thinker):
+        raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
 
 
 def capture_interval(
@@ -224,8 +246,7 @@ def capture_interval(
     pipelined: every period, whether or not the last thought is finished
     serial: one thought at a time: at the first multiple of the period at which it is finished
     """
-    if thinker not in get_args(Thinker):
-        raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
+    check_thinker(thinker)
     period = np.broadcast_to(np.asarray(period, np.int64), np.shape(latency))
     if thinker == "pipelined":
         return period.copy()

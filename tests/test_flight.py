@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from midstride.flight import NEVER, Flight
 from midstride.flight_of_one import FlightOfOne
-from midstride.timing import capture_interval
+from midstride.latency import Fixed, Lossy, PerStep
+from midstride.timing import Timing, capture_interval
 
 
 class Tape:
@@ -78,6 +79,16 @@ def reference(captures, end):
     return tape, number
 
 
+def came_into_force(captures, end):
+    """Numbers of the decisions that did, by the words of the rule; at a capture, before it too."""
+    ends = [at for at, _, _ in captures[1:]] + [end]
+    return {
+        reference(captures[: k + 1], tick)[1]
+        for k, (at, _, _) in enumerate(captures)
+        for tick in range(at, ends[k] + 1)
+    }
+
+
 steps_of_one = st.lists(
     st.tuples(
         st.integers(0, 17),  # latency
@@ -121,8 +132,12 @@ def test_every_tick_follows_what_the_rule_says(episodes, serial, most):
         followed, number = reference(told[i], int(clock[i]))
         assert tape.ticks[i] == followed
         assert flight.in_force[i] == number
-        there, _ = flight.pending()
-        assert flight.stale[i] + there[i].sum() + (number >= 0) <= length
+        waiting = number + 1, length  # a lost one too is taken for pending until it is overtaken
+        there, _ = flight.pending(length)
+        assert there[i].tolist() == [k in range(*waiting) for k in range(length)]
+        assert flight.latency[i] == (told[i][number][1] if number >= 0 else 0)
+        dropped = {k for k, (_, t, _) in enumerate(told[i]) if k < number and t is not None}
+        assert flight.stale[i] == len(dropped - came_into_force(told[i], int(clock[i])))
 
 
 @settings(max_examples=300, deadline=None)
@@ -151,9 +166,16 @@ def test_one_environment_follows_the_same_rule(episode, most, most_pending, part
             one.capture_chunk(values, begin, latency, lost)
         for part in np.diff(np.linspace(0, period, parts + 1).astype(int)):
             one.period(tape, int(part))  # a period may be walked in parts
-        there, waiting = many.pending()
-        assert one.pending() == waiting[0, there[0], 0].tolist()
+        for slots in (0, 1, 3):
+            there, waiting = many.pending(slots)
+            named = [
+                a if is_there else None
+                for a, is_there in zip(waiting[0, :, 0], there[0], strict=True)
+            ]
+            assert one.pending(slots) == named
+            assert (waiting[~there] == 0).all()
     assert (one.now, one.stale, one.in_force) == (many.now[0], many.stale[0], many.in_force[0])
+    assert one.latency == many.latency[0]
     assert one.newest_in_force == many.newest_in_force[0]
     assert tape.ticks == tape_of_many.ticks[0]
     if most_pending == 30:
@@ -192,7 +214,7 @@ def test_of_one_nothing_leaks_into_the_next_episode():
     flight.period(tape, 2)
     flight.capture(2.0, 9)
     flight.reset()
-    assert flight.pending() == []
+    assert flight.pending(2) == [None, None]
     flight.period(tape, 12)
     assert (tape.switches, flight.in_force, flight.action, flight.now) == (1, -1, None, 12)
 
@@ -200,15 +222,53 @@ def test_of_one_nothing_leaks_into_the_next_episode():
 @settings(max_examples=100, deadline=None)
 @given(latency=st.integers(0, 9), period=st.integers(1, 4), steps=st.integers(1, 8))
 def test_what_is_pending_is_what_has_not_arrived(latency, period, steps):
-    flight = Flight(1, (1,), most_pending=10)
+    timing = Timing(Fixed(float(latency)), float(period), tick_s=1.0)
+    flight, slots = Flight(1, (1,), timing.most_pending), timing.pending_slots
     tape = Tape(1)
     for k in range(steps):
         flight.capture(np.array([[k + 1.0]]), np.array([latency]))
         flight.period(tape, np.array([period]))
-        there, actions = flight.pending()
+        there, actions = flight.pending(slots)
         waiting = [j + 1.0 for j in range(k + 1) if j * period + latency > (k + 1) * period]
         assert actions[0, there[0], 0].tolist() == waiting
         assert (actions[0, ~there[0]] == 0).all()
+        newest_last = [k - age for age in range(slots - 1, -1, -1)]
+        assert there[0].tolist() == [j + 1.0 in waiting for j in newest_last]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    latencies=st.lists(st.integers(0, 17), min_size=1, max_size=3),
+    period=st.integers(1, 5),
+    share=st.sampled_from([0.0, 0.3, 0.9]),
+    thinker=st.sampled_from(["pipelined", "serial"]),
+    seed=st.integers(0, 99),
+)
+def test_the_room_that_timing_names_is_enough(latencies, period, share, thinker, seed):
+    """What is dropped for want of room is lost: every tick is as with all the room there is."""
+    model = Lossy(PerStep(tuple(map(float, latencies))), share)
+    timing = Timing(model, float(period), tick_s=1.0, thinker=thinker)
+    latency, interval, lost = timing.episode(np.random.default_rng(seed))(12)
+    slots = timing.pending_slots
+    assert slots == (0 if thinker == "serial" else max(0, -(-max(latencies) // period) - 1))
+    small, tape = Flight(1, (1,), timing.most_pending), Tape(1)
+    one, tape_of_one = FlightOfOne(timing.most_pending), TapeOfOne()
+    told = []
+    for k in range(12):
+        told.append((one.now, None if lost[k] else int(latency[k]), [(0, k + 1.0)]))
+        small.capture(np.array([[k + 1.0]]), latency[k : k + 1], lost=lost[k : k + 1])
+        one.capture(k + 1.0, int(latency[k]), bool(lost[k]))
+        small.period(tape, interval[k : k + 1])
+        one.period(tape_of_one, int(interval[k]))
+        newest = reference(told, one.now)[1]
+        expected = [j + 1.0 if newest < j <= k else None for j in range(k + 1 - slots, k + 1)]
+        assert one.pending(slots) == [
+            a if j >= 0 else None
+            for j, a in zip(range(k + 1 - slots, k + 1), expected, strict=True)
+        ]
+        assert small.pending(slots)[0][0].tolist() == [a is not None for a in one.pending(slots)]
+    assert tape.ticks[0] == tape_of_one.ticks == reference(told, one.now)[0]
+    assert small.stale[0] == one.stale
 
 
 def test_a_plain_decision_leaves_nothing_of_the_chunk_before_it():
@@ -265,8 +325,8 @@ def test_nothing_leaks_into_the_next_episode():
     flight.capture(np.array([[1.0]]), np.array([9]))
     flight.period(tape, np.array([3]))
     flight.reset(np.array([0]))
-    assert not flight.pending()[0].any()
-    assert not flight.pending()[1].any()
+    assert not flight.pending(2)[0].any()
+    assert not flight.pending(2)[1].any()
     flight.period(tape, np.array([12]))
     assert set(tape.ticks[0]) == {None}
     assert flight.in_force[0] == -1

@@ -45,7 +45,10 @@ def test_angles_wrap(angle, turns):
 
 
 # Observation i is (10 i, 10 i + 1), action i is (i, -i): an off-by-one is visible.
-LAYOUT = Layout(("p", "q"), ("a", "b"), ("p",), FEATURES, stack_observations=2, stack_actions=2)
+LAYOUT = Layout(
+    ("p", "q"), ("a", "b"), ("p",), FEATURES, stack_observations=2, stack_actions=2, pending_slots=2
+)
+WAITING = np.array([[[8.0, -8.0], [9.0, -9.0]]])
 
 
 def traceable(i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +57,7 @@ def traceable(i: int) -> tuple[np.ndarray, np.ndarray]:
 
 def assemble(past: Past, i: int, layout: Layout = LAYOUT) -> list[float]:
     base, _ = traceable(i)
-    row = layout.assemble(base, np.array([0.5]), np.array([[0.25]]), past)
+    row = layout.assemble(base, np.array([0.5]), np.array([[0.25]]), past, pending_actions=WAITING)
     assert row.shape == (1, len(layout.columns))
     return row[0].tolist()
 
@@ -63,22 +66,61 @@ def test_every_column_is_named():
     assert LAYOUT.columns == (
         "p", "q",
         "previous_action:a", "previous_action:b",
+        "pending_action:2:a", "pending_action:2:b", "pending_action:1:a", "pending_action:1:b",
         "selection_time",
         "vector_to_go:p",
         "p@-1", "q@-1", "p@-2", "q@-2",
         "action:a@-1", "action:b@-1", "action:a@-2", "action:b@-2",
     )  # fmt: skip
-    assert LAYOUT.slices["vector_to_go"] == slice(5, 6)
+    assert LAYOUT.slices["vector_to_go"] == slice(9, 10)
 
 
 def test_the_past_is_newest_first():
     past = Past(LAYOUT, 1)
     past.reset(np.array([0]), traceable(1)[0])
-    assert assemble(past, 1) == [10, 11, 0, 0, 0.5, 0.25, 10, 11, 10, 11, 0, 0, 0, 0]
+    assert assemble(past, 1) == [10, 11, 0, 0, 8, -8, 9, -9, 0.5, 0.25, 10, 11, 10, 11, 0, 0, 0, 0]
     past.push(*traceable(1))
-    assert assemble(past, 2) == [20, 21, 1, -1, 0.5, 0.25, 10, 11, 10, 11, 1, -1, 0, 0]
+    assert assemble(past, 2) == [
+        20,
+        21,
+        1,
+        -1,
+        8,
+        -8,
+        9,
+        -9,
+        0.5,
+        0.25,
+        10,
+        11,
+        10,
+        11,
+        1,
+        -1,
+        0,
+        0,
+    ]
     past.push(*traceable(2))
-    assert assemble(past, 3) == [30, 31, 2, -2, 0.5, 0.25, 20, 21, 10, 11, 2, -2, 1, -1]
+    assert assemble(past, 3) == [
+        30,
+        31,
+        2,
+        -2,
+        8,
+        -8,
+        9,
+        -9,
+        0.5,
+        0.25,
+        20,
+        21,
+        10,
+        11,
+        2,
+        -2,
+        1,
+        -1,
+    ]
 
 
 def test_reset_forgets_one_environment_only():
@@ -95,15 +137,19 @@ def test_reset_forgets_one_environment_only():
     features=st.sets(st.sampled_from(FEATURES)),
     observations=st.integers(0, 4),
     actions=st.integers(0, 4),
+    slots=st.integers(0, 3),
 )
-def test_features_and_stacks_are_independent(features, observations, actions):
-    layout = Layout(("p", "q"), ("a", "b"), ("p",), tuple(features), observations, actions)
-    sizes = {"previous_action": 2, "selection_time": 1, "vector_to_go": 1}
+def test_features_and_stacks_are_independent(features, observations, actions, slots):
+    layout = Layout(("p", "q"), ("a", "b"), ("p",), tuple(features), observations, actions, slots)
+    sizes = {
+        "previous_action": 2, "pending_actions": 2 * slots, "selection_time": 1, "vector_to_go": 1
+    }  # fmt: skip
     expected = 2 + sum(sizes[f] for f in features) + 2 * observations + 2 * actions
     assert len(layout.columns) == len(set(layout.columns)) == expected
     low, high = layout.bounds(np.full(2, -np.inf), np.full(2, np.inf), np.full(2, -1.0), np.ones(2))
     assert low.shape == high.shape == (expected,)
     assert (low < high).all()
+    assert layout.is_plain == (expected == 2)
 
 
 @pytest.mark.parametrize(

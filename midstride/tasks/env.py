@@ -221,7 +221,7 @@ class TaskVectorEnv(ManyEnvs):
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         decision = self._decode(actions)
-        latency, period = self._schedule.coming()
+        latency, period, _ = self._schedule.coming()
         period = np.minimum(period, self._limit_ticks - self.flight.now)  # the last may be cut
         self.plant.rewards = np.zeros_like(self.plant.rewards)
         self.plant.at_switch = self.plant.snapshot() if self.observe_switch else None

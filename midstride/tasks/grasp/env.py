@@ -149,7 +149,7 @@ class GraspVectorEnv(ManyEnvs):
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         actions = self._checked(actions)
-        latency, period = self._schedule.coming()
+        latency, period, _ = self._schedule.coming()
         at_switch: list[tuple[Mask, Any]] = []
 
         def observe(which: Mask) -> None:
