@@ -48,6 +48,7 @@ class FlightOfOne:
     def reset(self) -> None:
         """Nothing is in flight: the actuators hold."""
         self.now = 0  # since the start of the episode
+        self.end = 0  # of the period under way; a plant whose episode ends may bring it forward
         self.captures = 0  # decisions made in the episode
         self.in_force = -1  # number of the decision that the actuators follow; -1: none
         self.action: Any = None  # that they follow
@@ -103,15 +104,21 @@ class FlightOfOne:
             self.capture(action, latency, lost)
             self.period(plant, ticks)
             return
-        end, switch = self.now + ticks, self.now + latency
-        self._force = _NO_CHUNK
+        began = self.now
+        switch = began + latency
+        self.end = began + ticks
         self.captures += 1
         while self.now < switch:
             self.now += plant.advance(switch - self.now)
+            if self.now >= self.end and self.now < switch:  # the episode ended before it arrived
+                self.captures -= 1
+                self._enter(_Decision(self.captures, switch, latency, (began,), (action,)))
+                return
+        self._force = _NO_CHUNK
         self.in_force, self.latency, self.action = self.captures - 1, latency, action
         plant.switch(action)
-        while self.now < end:
-            self.now += plant.advance(end - self.now)
+        while self.now < self.end:
+            self.now += plant.advance(self.end - self.now)
 
     def amend(self, action: Any) -> None:
         """The decision of the last capture is `action` from now on; it arrives when it would have.
@@ -126,14 +133,14 @@ class FlightOfOne:
 
     def period(self, plant: PlantOfOne, ticks: int) -> None:
         """Go on by `ticks`; to the next capture, or a part of the way to it."""
-        end = self.now + ticks
+        self.end = self.now + ticks
         while True:
             if self._event <= self.now and self._arrive():
                 plant.switch(self.action)
-            if self.now >= end:
+            if self.now >= self.end:
                 return
             event = self._event
-            self.now += plant.advance((event if event < end else end) - self.now)
+            self.now += plant.advance((event if event < self.end else self.end) - self.now)
 
     def _arrive(self) -> bool:
         """Let what has arrived come into force, and a chunk go on; whether the action is new."""

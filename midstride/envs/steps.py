@@ -46,11 +46,9 @@ class WholeSteps:
         return lived
 
     def advance(self, ticks: int) -> int:
-        """An episode that ends within them ends there; the time that is left means nothing."""
+        """An episode that ends within them ends there, and the period with it."""
         early = not self._flight.newest_in_force
-        for _ in range(ticks):
-            if self._over:
-                break
+        for passed in range(1, ticks + 1):
             observation, reward, terminated, truncated, info = self._env.step(self._action)
             before: Any = reward if early else 0.0
             if self._lived is None:
@@ -60,6 +58,9 @@ class WholeSteps:
                 total, before = total + reward, sooner + before
                 self._lived = observation, total, before, terminated, truncated, info, lived + 1
             self._observation, self._over = observation, bool(terminated or truncated)
+            if self._over:
+                self._flight.end = self._flight.now + passed
+                return passed
         return ticks
 
     def switch(self, decision: tuple[Any, Any]) -> None:

@@ -130,14 +130,13 @@ def test_every_step_follows_what_the_rule_says(model, period, thinker, discrete,
         assert reward == pytest.approx(sum(rewards), abs=1e-12)
         assert info["reward_before_switch"] == pytest.approx(rewards[0], abs=1e-12)
         assert info["reward_after_switch"] == pytest.approx(rewards[1], abs=1e-12)
-        if not over:
-            clock.at(tick)
-            expected = expected_row(clock, env, own, latency, space)
-            assert observation == pytest.approx(expected, abs=1e-12)
-            assert observation in env.observation_space
-            pending = clock.pending(env.layout.pending_slots)
-            assert info["pending"] == sum(a is not None for a in pending)
-            assert info["stale"] == clock.stale - stale
+        clock.at(tick)
+        expected = expected_row(clock, env, own, latency, space)
+        assert observation == pytest.approx(expected, abs=1e-12)
+        assert observation in env.observation_space
+        pending = clock.pending(env.layout.pending_slots)
+        assert info["pending"] == sum(a is not None for a in pending)
+        assert info["stale"] == clock.stale - stale
     assert np.array_equal(env.unwrapped.followed, bare.followed)
 
 
@@ -394,7 +393,8 @@ def test_actions_that_are_not_finite_are_refused(kind, bad):
     env.step(np.array([0.0, 1e100]))  # large, and a number
 
 
-def test_unstable_physics_is_reported():
+def test_unstable_physics_is_reported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it is
     env = Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.02)
     env.reset(seed=0)
     with pytest.raises(RuntimeError, match="became unstable: MuJoCo warns of impossible"):
