@@ -31,6 +31,9 @@ class _Decision(NamedTuple):
     actions: Sequence[Any]
 
 
+_NO_CHUNK = _Decision(-1, NEVER, 0, (), ())
+
+
 class FlightOfOne:
     """The decisions in flight of one environment: `Flight` in plain numbers.
 
@@ -45,13 +48,15 @@ class FlightOfOne:
     def reset(self) -> None:
         """Nothing is in flight: the actuators hold."""
         self.now = 0  # since the start of the episode
+        self.end = 0  # of the period under way; a plant whose episode ends may bring it forward
         self.captures = 0  # decisions made in the episode
         self.in_force = -1  # number of the decision that the actuators follow; -1: none
         self.action: Any = None  # that they follow
         self.latency = 0  # of the decision in force: the latest measured
         self.stale = 0  # decisions of the episode that a newer one overtook
-        self._force = _Decision(-1, NEVER, 0, (), ())
+        self._force = _NO_CHUNK
         self._pending: list[_Decision] = []  # oldest first
+        self._event = NEVER  # when the next decision arrives, or the next element of a chunk is due
 
     @property
     def newest_in_force(self) -> bool:
@@ -71,18 +76,49 @@ class FlightOfOne:
 
     def capture(self, action: Any, latency: int, lost: bool = False) -> None:
         """An observation is taken now; the decision on it enters the flight."""
-        self.capture_chunk((action,), (0,), latency, lost)
+        arrival = NEVER if lost else self.now + latency
+        self._enter(_Decision(self.captures, arrival, latency, (self.now,), (action,)))
 
     def capture_chunk(
         self, actions: Sequence[Any], starts: Sequence[int], latency: int, lost: bool = False
     ) -> None:
         """As `capture`, with a chunk; starts: in ticks after the capture, the first of them 0."""
-        if len(self._pending) == self._most_pending:
-            self.stale += self._pending.pop(0).arrival < NEVER
         arrival = NEVER if lost else self.now + latency
         meant = tuple([self.now + start for start in starts])
-        self._pending.append(_Decision(self.captures, arrival, latency, meant, actions))
+        self._enter(_Decision(self.captures, arrival, latency, meant, actions))
+
+    def _enter(self, decision: _Decision) -> None:
+        pending = self._pending
+        if len(pending) == self._most_pending:
+            self.stale += pending.pop(0).arrival < NEVER
+        pending.append(decision)
         self.captures += 1
+        if decision.arrival < self._event:
+            self._event = decision.arrival
+
+    def decide(
+        self, plant: PlantOfOne, action: Any, latency: int, ticks: int, lost: bool = False
+    ) -> None:
+        """`capture`, then `period`; mostly nothing comes but the decision, within the period."""
+        if self._pending or lost or latency > ticks or self._event < NEVER:
+            self.capture(action, latency, lost)
+            self.period(plant, ticks)
+            return
+        began = self.now
+        switch = began + latency
+        self.end = began + ticks
+        self.captures += 1
+        while self.now < switch:
+            self.now += plant.advance(switch - self.now)
+            if self.now >= self.end and self.now < switch:  # the episode ended before it arrived
+                self.captures -= 1
+                self._enter(_Decision(self.captures, switch, latency, (began,), (action,)))
+                return
+        self._force = _NO_CHUNK
+        self.in_force, self.latency, self.action = self.captures - 1, latency, action
+        plant.switch(action)
+        while self.now < self.end:
+            self.now += plant.advance(self.end - self.now)
 
     def amend(self, action: Any) -> None:
         """The decision of the last capture is `action` from now on; it arrives when it would have.
@@ -93,36 +129,38 @@ class FlightOfOne:
         if self._pending and self._pending[-1].number == number:
             _, arrival, latency, _, _ = self._pending.pop()
         self._pending.append(_Decision(number, arrival, latency, (self.now,), (action,)))
+        self._event = min(self._event, arrival)
 
     def period(self, plant: PlantOfOne, ticks: int) -> None:
         """Go on by `ticks`; to the next capture, or a part of the way to it."""
-        end = self.now + ticks
+        self.end = self.now + ticks
         while True:
-            if self._arrive():
+            if self._event <= self.now and self._arrive():
                 plant.switch(self.action)
-            if self.now >= end:
+            if self.now >= self.end:
                 return
-            self.now += plant.advance(min(self._next_event(), end) - self.now)
+            event = self._event
+            self.now += plant.advance((event if event < self.end else self.end) - self.now)
 
     def _arrive(self) -> bool:
         """Let what has arrived come into force, and a chunk go on; whether the action is new."""
-        arrived = [decision for decision in self._pending if decision.arrival <= self.now]
-        if arrived:
-            self._force = arrived[-1]  # the newest
+        now, pending = self.now, self._pending
+        newest = len(pending) - 1
+        while newest >= 0 and pending[newest].arrival > now:
+            newest -= 1
+        if newest >= 0:
+            self._force = pending[newest]
             self.in_force, self.latency = self._force.number, self._force.latency
-            # Older ones would be stale whenever they came.
-            later = [decision for decision in self._pending if decision.number > self.in_force]
-            dropped = self._pending[: len(self._pending) - len(later)]
-            self.stale += sum([decision.arrival < NEVER for decision in dropped]) - 1
-            self._pending = later
-        elif self.now not in self._force.starts[1:]:
-            return False
-        due = sum([start <= self.now for start in self._force.starts]) - 1
-        self.action = self._force.actions[due]
-        return True
-
-    def _next_event(self) -> int:
-        """When the next decision arrives, or the next element of a chunk is due."""
-        events = [decision.arrival for decision in self._pending]
-        events += [start for start in self._force.starts if start > self.now]
-        return min(events, default=NEVER)
+            if newest:  # older ones would be stale whenever they came
+                self.stale += sum([decision.arrival < NEVER for decision in pending[:newest]])
+            del pending[: newest + 1]
+        starts = self._force.starts
+        is_new = newest >= 0 or now in starts[1:]
+        if is_new:
+            due = 0 if len(starts) == 1 else sum([start <= now for start in starts]) - 1
+            self.action = self._force.actions[due]
+        self._event = NEVER
+        if pending or len(starts) > 1:
+            events = [decision.arrival for decision in pending]
+            self._event = min(events + [start for start in starts if start > now], default=NEVER)
+        return is_new

@@ -1,71 +1,71 @@
 """Concurrent control for environments that others wrote.
 
-`Concurrent` splits the physics inside a step at the switch and touches nothing else: reward,
-observation, termination and resets are the environment's own code. When the switch comes is
-decided in `flight.py`; the plant that it drives is in `physics.py`.
+A MuJoCo environment is stopped inside its own steps, at the physics tick where a decision comes
+into force (`inside.py`); of any other its own steps are the ticks (`steps.py`). Reward,
+observation, termination and resets are the environment's own code. When a switch comes is decided
+in `flight_of_one.py`, what is known of it is written in `knower.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from midstride.envs.physics import MovesByTicks, Physics, action_scale, actuator_names
+from midstride.envs.actions import ActionCode, check_hold
+from midstride.envs.inside import InsideSteps, Observes
+from midstride.envs.knower import Knower, base_columns, check_fits, widened_space
+from midstride.envs.own_time import mujoco_time, steps_time
+from midstride.envs.physics import MovesByTicks, Physics
+from midstride.envs.steps import WholeSteps
 from midstride.flight_of_one import FlightOfOne
-from midstride.knowledge import Layout, Past, check_features, one_hot, selection_time, vector_to_go
-from midstride.latency import LatencyModel, as_latency
-from midstride.seconds import DoesNotFit, check_divides, finer_tick_s
-from midstride.timing import Timing
+from midstride.knowledge import Layout, check_features, vector_to_go
+from midstride.latency import LatencyModel, Lossy, OnScaleOf
+from midstride.timing import Thinker, Timing
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]
 
-
-@runtime_checkable
-class Observes(Protocol):
-    """An environment that can be asked at any instant what it observes."""
-
-    def _get_obs(self) -> Any: ...
-
-
-@dataclass
-class _Step:
-    """What is known of the step under way."""
-
-    latency_ticks: int
-    decided: bool = False  # the environment has said what to do
-    at_switch: tuple[Any, Array | None] | None = None  # what it observes; actuator lengths
+_AHEAD = 64  # latencies drawn at a time
 
 
 class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """Any Gymnasium MuJoCo environment, moving while the agent thinks.
+    """Any Gymnasium environment, moving while the agent thinks.
 
-    env: an environment that moves by `MujocoEnv.do_simulation`, as Gymnasium's own do
-    latency: seconds from an observation to the switch to the action chosen on it, at most the
-        environment's own `dt`, which is the period; or a latency model
-    knowledge: any of previous_action, selection_time, vector_to_go (position actuators only)
+    env: a MuJoCo environment that moves by `MujocoEnv.do_simulation`, as Gymnasium's own do: its
+        ticks are those of the physics. Or any other: its ticks are its own steps
+    latency: seconds from an observation to the switch to the action chosen on it, shorter or longer
+        than the period; or a latency model
+    knowledge: any of previous_action, pending_actions, selection_time, vector_to_go (MuJoCo with
+        position actuators only)
     stack_observations, stack_actions: how many previous ones (0 to 4) are observed too
-    tick: seconds of a finer physics timestep, for latencies that the environment's own is too
-        coarse for; it must divide that one. The period stays; the integration becomes finer, so
+    tick: MuJoCo: seconds of a finer physics timestep, for latencies that the environment's own is
+        too coarse for; it must divide that one. The period stays; the integration becomes finer, so
         trajectories are not those of the bare environment, at latency 0 neither
     observe_switch: whether info holds what would be observed at the switch (it costs time)
+    period: seconds from one observation to the next, a whole number of the environment's own steps
+        (default: one)
+    step_s: seconds that a step of the environment lasts, where it does not say so itself (`dt`).
+        Given for a MuJoCo environment, its whole steps are the ticks too
+    thinker: pipelined (observes every period) or serial (observes when the last thought is over)
+    hold: the action before the first decision arrives (default: zeros, within bounds; of discrete
+        actions the first). Of a MuJoCo environment the control of its actuators (default: motors
+        get zero, position actuators stay where they are)
 
     Without knowledge or stacking the observation is the environment's own, unchanged; with them
-    it is a flat Box that starts with it. After a reset, until the first switch, motors get zero
-    control and position actuators hold. Vector-to-go is the control as the actuator takes it (kept
+    it is a flat Box that starts with it. Vector-to-go is the control as the actuator takes it (kept
     within its range) minus actuator length, not wrapped: these actuators are told a place, not a
     displacement.
 
-    `info` of a step is the environment's own and
-        latency_s, period_s: of this step
-        reward_before_switch, reward_after_switch: an environment pays once per step, so the split
-            is in proportion to time
+    `info` of a step is the environment's own (of the last of its steps in the period) and
+        latency_s: of the decision of this step; lost: whether it never arrives
+        period_s: how long this step was
+        reward_before_switch, reward_after_switch: what came before that decision was in force. A
+            MuJoCo environment pays once per step of its own, which is split in proportion to time
+        pending: decisions that are under way now; stale: those that were dropped in this step
         observation_switch: only with observe_switch; what would be observed at the switch, with
             the new action in force
     """
@@ -79,6 +79,11 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         stack_actions: int = 0,
         tick: float | None = None,
         observe_switch: bool = False,
+        *,
+        period: float | None = None,
+        step_s: float | None = None,
+        thinker: Thinker = "pipelined",
+        hold: Any = None,
     ) -> None:
         knowledge = check_features(knowledge)
         self._arguments: dict[str, Any] = {
@@ -88,44 +93,60 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "stack_actions": stack_actions,
             "tick": tick,
             "observe_switch": observe_switch,
+            "period": period,
+            "step_s": step_s,
+            "thinker": thinker,
+            "hold": hold,
         }
         gymnasium.utils.RecordConstructorArgs.__init__(self, **self._arguments)
+        _check_environment(env)
         gymnasium.Wrapper.__init__(self, env)
-        inner = _innermost(env, observe_switch)
-        self._inner = cast(Any, inner)  # its own methods are called, and replaced during a step
-        self.timing = _timing(inner, latency, tick)
-        self._plant = Physics(inner, self.timing.tick_s)
+        inside = isinstance(env.unwrapped, MovesByTicks) and step_s is None
+        own = mujoco_time(env, tick) if inside else steps_time(env, step_s, tick)
+        self.timing = own.timing(latency, period, thinker)
+        longest = self.timing.latency_bounds_ticks[1]
+        # An environment may move by less than its period in a step: then more are pending.
+        self._flight = FlightOfOne(most_pending=longest + 2)
+        self._plant = Physics(env.unwrapped, self.timing.tick_s, hold) if inside else None
+        code = ActionCode(env.action_space)
         self.layout = Layout(
-            base=_base_columns(env.observation_space),
-            action=_action_columns(env.action_space),
-            controlled=actuator_names(inner.model) if self._plant.servos.all() else None,
+            base=base_columns(env.observation_space),
+            action=code.columns,
+            controlled=_controlled(self._plant),
             features=knowledge,
             stack_observations=stack_observations,
             stack_actions=stack_actions,
-            units=_units(env.action_space, action_scale(inner.model)),
+            pending_slots=self.timing.pending_slots,
+            units=_units(code, self._plant),
         )
+        check_fits(self.layout, env.observation_space, env.action_space)
+        self._knower: Knower | None = None
         if not self.layout.is_plain:
-            if not self.layout.base:
-                raise ValueError(
-                    "knowledge and stacking need an environment that observes a flat Box, not "
-                    f"{env.observation_space}"
-                )
-            self.observation_space = self._widened_space(env)
-        if observe_switch:
-            self._plant.when_switched = self._observe_switch
-        # An environment may move by less than its period in a step: then more are pending.
-        self._flight = FlightOfOne(most_pending=self.timing.shortest_period_ticks + 1)
-        self._scale = action_scale(inner.model)
+            self.observation_space = widened_space(env.observation_space, self.layout, code)
+            self._knower = Knower(self.layout, code, self._flight, longest)
+        self._way = self._way_of(own.ticks, hold, observe_switch)
+        # What every step asks for.
+        self._tick_s, self._slots = self.timing.tick_s, self.timing.pending_slots
+        self._goes = "vector_to_go" in self.layout.features
         self._rng = np.random.default_rng()
-        self._draw: Any = None  # of the episode: None before the first reset
-        self._past: Past
-        self._last: Any = None
-        self._latency_s = 0.0
-        self._step = _Step(latency_ticks=0)
+        self._coming: Iterator[tuple[int, int, bool]] | None = None  # None before the first reset
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or pickled environment starts afresh, as Gymnasium's own do."""
-        return Concurrent, (self.env, *self._arguments.values())
+        return _again, (self.env, self._arguments)
+
+    def _way_of(self, own_ticks: int, hold: Any, observe_switch: bool) -> InsideSteps | WholeSteps:
+        """How a period is lived: by physics ticks, or by whole steps of the environment."""
+        if observe_switch:
+            _check_switches(self.timing)
+        if self._plant is None:
+            held = check_hold(hold, self.env.action_space)
+            return WholeSteps(self.env, self._flight, held, observe_switch)
+        way = InsideSteps(self.env, self._plant, self._flight, own_ticks)
+        if observe_switch:
+            _check_observes(self.env)
+            way.look_at_switches("vector_to_go" in self.layout.features)
+        return way
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -138,160 +159,104 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         observation, info = self.env.reset(seed=seed, options=options)
         if seed is not None:
             self._rng = np.random.default_rng([seed, 1])
-        self._draw = self.timing.episode(self._rng)
+        self._coming = steps_of(self.timing, self._rng)
         self._flight.reset()
-        self._plant.hold()
-        self._latency_s = 0.0
-        if not self.layout.is_plain:
-            base = self._base(observation)
-            self._past = Past(self.layout, 1, base.dtype.type)
-            self._past.reset(np.array([0]), base)
-        self._last = observation
-        return self._augment(observation), info
+        self._way.begin(observation)
+        if self._knower is None:
+            return observation, info
+        return self._knower.first(observation, self._to_go()), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        if self._draw is None:
+        if self._coming is None:
             raise RuntimeError("call reset before the first step")
-        step = self._step = _Step(latency_ticks=int(self._draw(1)[0][0]))
-        began = self._flight.now
-        # Only while it steps does the environment move through us; otherwise it is untouched.
-        self._inner._step_mujoco_simulation = self._move
-        try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
-        finally:
-            del self._inner._step_mujoco_simulation
-        if not step.decided:
-            raise RuntimeError(
-                f"{self._inner} did not move by do_simulation in this step, so its latency could "
-                "not be applied: its step must call self.do_simulation(control, self.frame_skip) "
-                "instead of mujoco.mj_step, and a wrapper that resets within a step belongs "
-                "outside Concurrent"
-            )
-        period_ticks = self._flight.now - began
-        self._latency_s = step.latency_ticks * self.timing.tick_s
-        if not self.layout.is_plain:
-            self._past.push(self._base(self._last), self._encode(action))
-        self._last = observation
-        before = float(reward) * min(1.0, step.latency_ticks / max(1, period_ticks))
+        latency, interval, lost = next(self._coming)
+        flight, knower, tick_s = self._flight, self._knower, self._tick_s
+        stale = flight.stale
+        code = None if knower is None else knower.code.of(action)
+        way = self._way
+        observation, reward, before, terminated, truncated, own_info, ticks = way.live(
+            action, code, latency, interval, lost
+        )
+        before = float(before)
         info = {
-            **info,
+            **own_info,
             "reward_before_switch": before,
             "reward_after_switch": float(reward) - before,
-            "latency_s": self._latency_s,
-            "period_s": period_ticks * self.timing.tick_s,
+            "latency_s": latency * tick_s,
+            "period_s": ticks * tick_s,
+            "pending": self._pending_now() if self._slots else 0,
+            "stale": flight.stale - stale,
+            "lost": lost,
         }
-        if step.at_switch is not None:
-            info["observation_switch"] = self._augment(*step.at_switch)
-        return self._augment(observation), reward, terminated, truncated, info
+        if knower is not None:
+            assert code is not None
+            observation = knower.next(observation, code, self._to_go())
+        if way.at_switch is not None:
+            info["observation_switch"] = self._at_switch(observation, *way.at_switch)
+        return observation, reward, terminated, truncated, info
 
-    def _move(self, control: Array, ticks: int) -> None:
-        """What the environment calls to move, once or several times in a step.
+    def _pending_now(self) -> int:
+        return sum([each is not None for each in self._flight.pending(self._slots)])
 
-        Its first call is the capture; in a later one the decision is what it says then.
-        """
-        control = np.array(control, float)
-        if self._step.decided:
-            self._flight.amend(control)
-        else:
-            self._flight.capture(control, self._step.latency_ticks)
-            self._step.decided = True
-        self._flight.period(self._plant, int(ticks) * self._plant.substeps)
+    def _at_switch(self, row: Any, observed: Any, length: Array | None) -> Any:
+        """What would have been observed at the switch: all but its own columns is as at the end."""
+        if self._knower is None:
+            return observed
+        return self._knower.at(row, observed, None if length is None else self._to_go(length))
 
-    def _observe_switch(self) -> None:
-        """Take the environment's observation at the switch, without a trace.
-
-        Looking must not draw from the environment's generator: observations may be noisy.
-        """
-        if self._step.at_switch is not None or not self._flight.newest_in_force:
-            return
-        random = self._inner.np_random.bit_generator.state
-        observation = self._inner._get_obs()
-        self._inner.np_random.bit_generator.state = random
-        wanted = "vector_to_go" in self.layout.features
-        self._step.at_switch = observation, self._plant.measure_length() if wanted else None
-
-    def _augment(self, observation: Any, actuator_length: Array | None = None) -> Any:
-        if self.layout.is_plain:
-            return observation
-        base = self._base(observation)
-        remaining = None
-        if "vector_to_go" in self.layout.features:
-            if actuator_length is None:
-                actuator_length = self._plant.measure_length()
-            # Not wrapped: these servos are told a place, and unwind to it the long way if need be.
-            no_wrap = np.zeros(len(self._scale), bool)
-            remaining = vector_to_go(
-                self._plant.target()[None], actuator_length[None], self._scale, no_wrap
-            )
-        measured = selection_time(np.array([self._latency_s]), self.timing.latency_high_s)
-        return self.layout.assemble(base, measured, remaining, self._past, base.dtype.type)[0]
-
-    @staticmethod
-    def _base(observation: Any) -> NDArray[np.floating]:
-        base = np.asarray(observation)[None]
-        return base if np.issubdtype(base.dtype, np.floating) else base.astype(np.float32)
-
-    def _encode(self, action: Any) -> NDArray[np.float32]:
-        """An action as columns: one-hot, or scaled to [-1, 1] by its bounds."""
-        space = self.env.action_space
-        if isinstance(space, spaces.Discrete):
-            return one_hot(np.array([int(action) - int(space.start)]), int(space.n))
-        assert isinstance(space, spaces.Box)
-        low, high, bounded = _bounds(space)
-        values = np.asarray(action, float).ravel()
-        scaled = np.clip((values - (low + high) / 2) / ((high - low) / 2), -1, 1)
-        return np.where(bounded, scaled, values)[None].astype(np.float32)
-
-    def _widened_space(self, env: gymnasium.Env[Any, Any]) -> spaces.Box:
-        own = env.observation_space
-        assert isinstance(own, spaces.Box)
-        action_high = np.ones(len(self.layout.action))
-        action_low = np.zeros(len(self.layout.action))
-        if isinstance(env.action_space, spaces.Box):
-            action_high = np.where(_bounds(env.action_space)[2], 1.0, np.inf)
-            action_low = -action_high
-        low, high = self.layout.bounds(
-            own.low.astype(float), own.high.astype(float), action_low, action_high
-        )
-        dtype = own.dtype if own.dtype in (np.float32, np.float64) else np.dtype(np.float32)
-        return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+    def _to_go(self, length: Array | None = None) -> NDArray[np.floating] | None:
+        """From where the actuators are (or were) to the control that they follow."""
+        if not self._goes:
+            return None
+        assert self._plant is not None
+        length = self._plant.measure_length() if length is None else length
+        # Not wrapped: these servos are told a place, and unwind to it the long way if need be.
+        scale = self._plant.scale
+        return vector_to_go(self._plant.target(), length, scale, np.zeros(len(scale), bool))
 
 
-def _innermost(env: gymnasium.Env[Any, Any], observe_switch: bool) -> MovesByTicks:
-    """What moves inside of `env`, if `Concurrent` can do with it what is asked."""
-    inner = env.unwrapped
-    if not isinstance(inner, MovesByTicks):
-        raise ValueError(
-            f"Concurrent needs a Gymnasium MuJoCo environment, because it splits the physics "
-            f"inside a step; {inner} is not one"
-        )
+def steps_of(timing: Timing, rng: np.random.Generator) -> Iterator[tuple[int, int, bool]]:
+    """The steps of an episode: latency, ticks to the next capture, whether it is lost."""
+    draw = timing.episode(rng)  # now, not when the first is asked for
+
+    def following() -> Iterator[tuple[int, int, bool]]:
+        while True:
+            latency, interval, lost = draw(_AHEAD)
+            yield from zip(latency.tolist(), interval.tolist(), lost.tolist(), strict=True)
+
+    return following()
+
+
+def _again(env: gymnasium.Env[Any, Any], arguments: dict[str, Any]) -> Concurrent:
+    return Concurrent(env, **arguments)
+
+
+def _check_environment(env: Any) -> None:
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        raise ValueError("these are many environments: wrap them in ConcurrentVector")
+    if not isinstance(env, gymnasium.Env):
+        raise ValueError(f"Concurrent wraps a Gymnasium environment, got {env!r}")
     if _is_concurrent(env):
         raise ValueError("this environment is Concurrent already: wrap it once")
-    if observe_switch and not (_observes_unchanged(env) and isinstance(inner, Observes)):
+
+
+def _check_switches(timing: Timing) -> None:
+    """An error unless every decision comes into force before the next observation."""
+    latency = timing.latency.latency if isinstance(timing.latency, OnScaleOf) else timing.latency
+    if timing.pending_slots or isinstance(latency, Lossy):
+        raise ValueError(
+            "observe_switch needs every decision to come into force before the next observation: "
+            "give a latency of at most the period without lost decisions, or thinker='serial'"
+        )
+
+
+def _check_observes(env: gymnasium.Env[Any, Any]) -> None:
+    if not (_observes_unchanged(env) and isinstance(env.unwrapped, Observes)):
         raise ValueError(
             f"what {env} would observe at the switch is not known: observe_switch needs an "
             "environment with a _get_obs method, and no wrapper inside Concurrent that changes "
             "observations"
         )
-    return inner
-
-
-def _timing(env: MovesByTicks, latency: float | LatencyModel, tick_s: float | None) -> Timing:
-    """The environment's own period, in its own ticks or finer ones."""
-    own_tick_s = float(env.model.opt.timestep)
-    period_s = env.frame_skip * own_tick_s
-    if tick_s is None:
-        tick_s = own_tick_s
-    else:
-        check_divides(tick_s, own_tick_s)
-    model = as_latency(latency)
-    try:
-        return Timing(model, period_s=period_s, tick_s=tick_s)
-    except DoesNotFit as error:
-        finer_s = finer_tick_s(model.values_s, tick_s)
-        if finer_s is None:
-            raise
-        raise ValueError(f"{error}; or take finer physics: tick={finer_s:.6g}") from None
 
 
 def _observes_unchanged(env: gymnasium.Env[Any, Any]) -> bool:
@@ -311,13 +276,6 @@ def _observes_unchanged(env: gymnasium.Env[Any, Any]) -> bool:
     return True
 
 
-def _bounds(space: spaces.Box) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Low and high of each element, and whether both mean something (dm_control writes 1e10)."""
-    low, high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
-    bounded = (np.abs(low) < 1e9) & (np.abs(high) < 1e9)
-    return np.where(bounded, low, -1.0), np.where(bounded, high, 1.0), bounded
-
-
 def _is_concurrent(env: gymnasium.Env[Any, Any]) -> bool:
     """Whether a Concurrent is among the wrappers of `env`."""
     while isinstance(env, gymnasium.Wrapper):
@@ -327,24 +285,16 @@ def _is_concurrent(env: gymnasium.Env[Any, Any]) -> bool:
     return False
 
 
-def _units(space: gymnasium.Space[Any], scale: Array) -> dict[str, Any]:
+def _controlled(plant: Physics | None) -> tuple[str, ...] | None:
+    """Names of the position actuators, where all are."""
+    if plant is None or not plant.servos.all():
+        return None
+    return plant.names
+
+
+def _units(code: ActionCode, plant: Physics | None) -> dict[str, Any]:
     """What previous actions and vector-to-go are in units of."""
-    if not isinstance(space, spaces.Box):
-        return {"previous_action": "one-hot", "vector_to_go": scale.tolist()}
-    low, high, _ = _bounds(space)
-    return {"previous_action": [low.tolist(), high.tolist()], "vector_to_go": scale.tolist()}
-
-
-def _base_columns(space: gymnasium.Space[Any]) -> tuple[str, ...]:
-    """Names for the environment's own columns; none if it does not observe a flat Box."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return tuple(f"observation:{i}" for i in range(space.shape[0]))
-    return ()
-
-
-def _action_columns(space: gymnasium.Space[Any]) -> tuple[str, ...]:
-    if isinstance(space, spaces.Discrete):
-        return tuple(str(i) for i in range(int(space.n)))
-    if isinstance(space, spaces.Box):
-        return tuple(str(i) for i in range(int(np.prod(space.shape))))
-    raise ValueError(f"Concurrent knows discrete and Box actions, not {space}")
+    units = {"previous_action": code.units}
+    if plant is not None:
+        units["vector_to_go"] = plant.scale.tolist()
+    return units
