@@ -44,11 +44,11 @@ RECIPES = {  # shortest first
     "ppo-cartpole": Recipe(PPO, "CartPole-v1", 60_000),
     "ppo-inverted-pendulum": Recipe(PPO, "InvertedPendulum-v5", 100_000),
     "sac-pendulum": Recipe(SAC, "Pendulum-v1", 8_000),
+    "ppo-planar-drone": Recipe(PPO, "own_environment:PlanarDrone-v0", 250_000),
     "sac-reacher": Recipe(SAC, "Reacher-v5", 15_000),
-    "sac-planar-drone": Recipe(SAC, "own_environment:PlanarDrone-v0", 25_000),
-    "sac-inverted-double-pendulum": Recipe(SAC, "InvertedDoublePendulum-v5", 20_000),
-    "sac-half-cheetah": Recipe(SAC, "HalfCheetah-v5", 50_000),
-    "sac-hopper": Recipe(SAC, "Hopper-v5", 80_000),
+    "sac-inverted-double-pendulum": Recipe(SAC, "InvertedDoublePendulum-v5", 15_000),
+    "ppo-hopper": Recipe(PPO, "Hopper-v5", 400_000),
+    "sac-half-cheetah": Recipe(SAC, "HalfCheetah-v5", 35_000),
 }
 
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from midstride.envs.concurrent import Concurrent
     from midstride.envs.dm_control import from_dm_control
     from midstride.latency import Fixed, LatencyModel, PerEpisode, PerStep, Sampled, Trace
-    from midstride.policies import Policy, load
+    from midstride.measure.decision_time import DecisionTime, decision_time
+    from midstride.policies import Policy, as_policy, load
     from midstride.tasks.env import TaskVectorEnv
     from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
     from midstride.tasks.single import TaskEnv
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Concurrent",
+    "DecisionTime",
     "Fixed",
     "GraspEnv",
     "GraspVectorEnv",
@@ -33,6 +35,8 @@ __all__ = [
     "TaskVectorEnv",
     "Timing",
     "Trace",
+    "as_policy",
+    "decision_time",
     "from_dm_control",
     "load",
 ]
@@ -40,6 +44,7 @@ __all__ = [
 # Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
 _HOMES = {
     "Concurrent": "midstride.envs.concurrent",
+    "DecisionTime": "midstride.measure.decision_time",
     "Fixed": "midstride.latency",
     "GraspEnv": "midstride.tasks.grasp.env",
     "GraspVectorEnv": "midstride.tasks.grasp.env",
@@ -52,6 +57,8 @@ _HOMES = {
     "TaskVectorEnv": "midstride.tasks.env",
     "Timing": "midstride.timing",
     "Trace": "midstride.latency",
+    "as_policy": "midstride.policies",
+    "decision_time": "midstride.measure.decision_time",
     "from_dm_control": "midstride.envs.dm_control",
     "load": "midstride.policies",
 }
