@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         Sampled,
         Trace,
     )
-    from midstride.policies import Policy, load
+    from midstride.measure.decision_time import DecisionTime, decision_time
+    from midstride.measure.margin import Margin, margin
+    from midstride.policies import Policy, as_policy, load
     from midstride.tasks.env import TaskVectorEnv
     from midstride.tasks.grasp.env import GraspEnv, GraspVectorEnv
     from midstride.tasks.single import TaskEnv
@@ -29,12 +31,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Concurrent",
+    "DecisionTime",
     "Fixed",
     "GraspEnv",
     "GraspVectorEnv",
     "Jittered",
     "LatencyModel",
     "Lossy",
+    "Margin",
     "MissingExtra",
     "PerEpisode",
     "PerStep",
@@ -44,19 +48,24 @@ __all__ = [
     "TaskVectorEnv",
     "Timing",
     "Trace",
+    "as_policy",
+    "decision_time",
     "from_dm_control",
     "load",
+    "margin",
 ]
 
 # Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
 _HOMES = {
     "Concurrent": "midstride.envs.concurrent",
+    "DecisionTime": "midstride.measure.decision_time",
     "Fixed": "midstride.latency",
     "GraspEnv": "midstride.tasks.grasp.env",
     "GraspVectorEnv": "midstride.tasks.grasp.env",
     "Jittered": "midstride.latency",
     "LatencyModel": "midstride.latency",
     "Lossy": "midstride.latency",
+    "Margin": "midstride.measure.margin",
     "PerEpisode": "midstride.latency",
     "PerStep": "midstride.latency",
     "Policy": "midstride.policies",
@@ -65,8 +74,11 @@ _HOMES = {
     "TaskVectorEnv": "midstride.tasks.env",
     "Timing": "midstride.timing",
     "Trace": "midstride.latency",
+    "as_policy": "midstride.policies",
+    "decision_time": "midstride.measure.decision_time",
     "from_dm_control": "midstride.envs.dm_control",
     "load": "midstride.policies",
+    "margin": "midstride.measure.margin",
 }
 
 

@@ -18,6 +18,8 @@ _EXTRA_OF = {
     "threadpoolctl": "train",
     "ray": "ray",
     "tensorboardX": "tensorboard",
+    "onnxruntime": "onnx",
+    "torch": "torchscript",
 }
 _SPELLED = {"mujoco.batch": "mujoco 3.17 or newer"}
 

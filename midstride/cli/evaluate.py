@@ -1,13 +1,17 @@
-"""Evaluate trained policies, at any latency.
+"""Evaluate policies, whoever trained them, at any latency.
 
 Each policy plays whole episodes in the environment that it was trained for, once for each
-latency that is asked for (default: its own). A row has the mean return, or the share of
-episodes that succeed where the environment measures that, with a 95 % interval over episodes.
-Nothing is written.
+latency that is asked for (default: its own). A policy of others does not say what its
+environment is: name it with --env; the latency is 0 unless you ask for another. A row has the
+mean return, or the share of episodes that succeed where the environment measures that, with a
+95 % interval over episodes. Nothing is written.
 
 examples:
   midstride evaluate runs/aware --latency 0 25ms 50ms
   midstride evaluate runs/aware runs/unaware --episodes 256
+  midstride evaluate ppo.zip --env InvertedPendulum-v5 --latency 0 20ms
+  midstride evaluate policy.onnx --env HalfCheetah-v5 --normalize stats.npz
+  midstride evaluate my_module:policy --trust --env gym:my_module:MyRobot-v0
 """
 
 from __future__ import annotations
@@ -26,14 +30,25 @@ from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
     from midstride.envs.learnable import Environment
+    from midstride.policies import Policy
 
 
 @dataclass(frozen=True)
 class Options(Settings):
     """What to evaluate, and where."""
 
-    run: tuple[str, ...]
-    """folders of finished runs"""
+    policy: tuple[str, ...]
+    """folders of finished runs, or policies of others: a .zip of Stable-Baselines3, an .onnx file,
+    with --trust a TorchScript .pt file or module:callable"""
+    env: str | None = None
+    """environment to play in, in place of a run's own: an ID of Gymnasium (InvertedPendulum-v5;
+    module:ID imports the module first), dmc:DOMAIN/TASK or one of our tasks"""
+    normalize: Path | None = None
+    """file with mean and var (and epsilon, clip) of the observations in training, where the policy
+    saw them normalised: .npz, .safetensors or .json"""
+    trust: bool = False
+    """run code that comes with a policy (TorchScript, module:callable): only if you trust who
+    wrote it"""
     latency: tuple[str, ...] = ()
     """a row for each: 25ms, episode:0,25ms (drawn at each reset), step:0,25ms (at each step),
     trace:latencies.csv (default: as trained)"""
@@ -44,25 +59,28 @@ class Options(Settings):
 
 
 def command(args: Sequence[str], console: Console) -> None:
-    usage = "evaluate RUN... [options]"
-    syntax = Syntax("evaluate", usage, __doc__ or "", (Group("options", Options),), ("run",))
+    usage = "evaluate POLICY... [options]"
+    syntax = Syntax("evaluate", usage, __doc__ or "", (Group("options", Options),), ("policy",))
     run(read(Options, syntax, args), console)
 
 
 def run(options: Options, console: Console) -> None:
     from midstride.policies import load
+    from midstride.policies.fit import fit
 
-    runs = []
-    for text in options.run:  # reject what does not fit before anything runs
-        folder = Path(text)
-        environment = environment_of(folder)
+    found = []
+    for source in options.policy:  # reject what does not fit before anything runs
+        environment = environment_of(source, options.env)
         rows = {latency: at(environment, latency) for latency in options.latency}
         rows = rows or {str(environment.to_dict()["latency"]): environment}
+        policy: Policy = load(source, options.trust, normalize=options.normalize)
         for row in rows.values():
-            show.small(row).close()
-        runs.append((folder, load(folder), rows))
-    for folder, policy, rows in runs:
-        console.print(_evaluated(folder, policy, rows, options, console))
+            envs = show.small(row)
+            fit(policy, envs.single_observation_space, envs.single_action_space)
+            envs.close()
+        found.append((source, policy, rows))
+    for source, policy, rows in found:
+        console.print(_evaluated(source, policy, rows, options, console))
 
 
 def at(environment: Environment, latency: str) -> Environment:
@@ -77,11 +95,18 @@ def at(environment: Environment, latency: str) -> Environment:
     return replace(environment, **changed)
 
 
-def environment_of(folder: Path) -> Environment:
-    """The environment of a run, from its record."""
+def environment_of(source: str, env: str | None = None) -> Environment:
+    """The environment that `env` names, or that of a run, from its record."""
     from midstride.disk.runs import read_record
-    from midstride.tasks.registry import environment_from
+    from midstride.policies.sources import is_foreign
+    from midstride.tasks.registry import NAMES, environment_from
 
+    if env is not None:
+        is_named = env in NAMES or env.startswith(("gym:", "dmc:"))
+        return environment_from({"task": env if is_named else f"gym:{env}"})
+    if is_foreign(source):
+        raise ValueError(f"{source} does not say what its environment is: give it, --env ID")
+    folder = Path(source)
     values = read_record(folder).get("environment")
     if not isinstance(values, dict):
         raise ValueError(f"{folder / 'config.json'} is damaged: it has no environment")
@@ -89,8 +114,8 @@ def environment_of(folder: Path) -> Environment:
 
 
 def _evaluated(
-    folder: Path,
-    policy: Any,
+    source: str,
+    policy: Policy,
     rows: dict[str, Environment],
     options: Options,
     console: Console,
@@ -98,7 +123,7 @@ def _evaluated(
     from midstride.measure.evaluate import evaluate_in
 
     success = show.success_of(next(iter(rows.values())))
-    title = f"{folder}: {options.episodes} episodes"
+    title = f"{source}: {options.episodes} episodes"
     table = Table("latency", success or "return", "95 % interval", "episode", title=title)
     with show.bar(console, "evaluating", len(rows) * options.episodes) as update:
         for k, (latency, environment) in enumerate(rows.items()):

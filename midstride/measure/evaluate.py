@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.envs.vector import interact
 from midstride.policies import Policy
+from midstride.policies.fit import check_observation as check_space
+from midstride.policies.fit import fit
 
 # Evaluation episodes start from seeds that training does not use.
 EVALUATION_SEED = 1_000_000
@@ -41,9 +42,10 @@ def evaluate(
     """Whole episodes of a policy in vector environments, side by side.
 
     Each environment plays the same number of episodes (the last round may be cut), so that short
-    episodes are not over-represented.
+    episodes are not over-represented. A policy that does not fit the environments is an error
+    before anything runs; one that does not say what it is, at its first action.
     """
-    check_observation(policy, envs)
+    policy = fit(policy, envs.single_observation_space, envs.single_action_space)
     n = envs.num_envs
     rounds = -(-episodes // n)
     policy.reset()
@@ -86,10 +88,4 @@ def acting(policy: Policy) -> Callable[[Any], tuple[NDArray[Any], dict[str, NDAr
 
 def check_observation(policy: Policy, envs: LearnableEnvs) -> None:
     """An error if the environments do not observe what the policy was trained on."""
-    space = envs.single_observation_space
-    columns = (space["state"] if isinstance(space, spaces.Dict) else space).shape
-    if columns != (policy.observation_size,):
-        raise ValueError(
-            f"the policy observes {policy.observation_size} columns, the environment gives "
-            f"{columns}: evaluate it on the task and knowledge that it was trained with"
-        )
+    check_space(policy, envs.single_observation_space)

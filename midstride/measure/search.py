@@ -56,6 +56,7 @@ class _Search:
     gains: dict[int, Array] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)  # beyond doubt
     fails: set[int] = field(default_factory=set)
+    new: set[int] = field(default_factory=set)  # levels with episodes that were not judged yet
 
     def look(self, level: int) -> bool:
         """More episodes of a level, up to the next look; False if it has had all of them."""
@@ -65,25 +66,21 @@ class _Search:
             return False
         found = np.asarray(self.measure(level, range(had, following[0])), float)
         self.gains[level] = np.concatenate([self.gains.get(level, np.zeros(0)), found])
+        self.new.add(level)
         return True
 
     def judge(self) -> None:
-        """Say of every level whether it keeps or fails, where that is beyond doubt.
+        """Say of every level with new episodes whether it keeps or fails beyond doubt.
 
-        Alpha is spent in proportion to episodes: all looks at a level together err with at most
-        ALPHA. What was said at an earlier look stays said.
+        What was said at an earlier look stays said.
         """
-        bounds = self.bounds()
-        for level, gains in self.gains.items():
-            if level == 0 or level in self.keeps or level in self.fails:
-                continue
-            k = self.schedule.index(len(gains))
-            before = self.schedule[k - 1] if k else 0
-            alpha = ALPHA * (len(gains) - before) / self.schedule[-1]
-            if is_positive(gains, bounds[0], alpha):
+        least, most = self.bounds()
+        for level in self.new - {0} - self.keeps - self.fails:
+            if is_positive(self.gains[level], least, ALPHA):
                 self.keeps.add(level)
-            elif is_positive(-gains, -bounds[1], alpha):
+            elif is_positive(-self.gains[level], -most, ALPHA):
                 self.fails.add(level)
+        self.new.clear()
 
     def bounds(self) -> tuple[float, float]:
         """The least and the most that an episode gains, at levels up to the first that fails."""

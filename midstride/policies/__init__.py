@@ -1,7 +1,8 @@
 """Policies as objects: NumPy in, NumPy out, no learning framework.
 
 The same code acts in training, in evaluation and on a robot. A saved policy is a safetensors file
-of weights and a JSON file that says what they are; loading one runs nobody's code.
+of weights and a JSON file that says what they are; loading one runs nobody's code. Policies of
+others are loaded too (`sources`), without running their code unless the user says so.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import write_whole
+from midstride.policies.callables import as_policy
 from midstride.policies.cem import CemPolicy
 from midstride.policies.q import QPolicy
+from midstride.policies.sources import is_foreign, read_foreign
 
 WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
 _KINDS = {"q": QPolicy, "cem": CemPolicy}
@@ -28,14 +31,15 @@ class Policy(Protocol):
     """What acts: `policy(observation) -> action`, or for a batch of them.
 
     `description` says what it is and what it was trained for: the environment's settings, the
-    columns of the observation, and what their numbers are in units of.
+    columns of the observation, and what their numbers are in units of; of a policy of others, what
+    its file says.
     """
 
     description: dict[str, Any]
 
     @property
-    def observation_size(self) -> int:
-        """Columns of the observation, or of its `state`."""
+    def observation_size(self) -> int | None:
+        """Columns of the observation, or of its `state`; None where nobody knows."""
         ...
 
     def __call__(self, observation: Any) -> Any: ...
@@ -52,9 +56,34 @@ def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
     write_whole(folder / DESCRIPTION, json.dumps(policy.description, indent=2) + "\n")
 
 
-def load(run: str | Path) -> QPolicy | CemPolicy:
+def load(
+    source: str | Path,
+    trust: bool = False,
+    *,
+    normalize: str | Path | None = None,
+    activation: str | None = None,
+) -> Policy:
+    """A policy: `policy(observation) -> action`, NumPy in and out.
+
+    source: the folder of a finished run; a zip of Stable-Baselines3; an ONNX file; with trust, a
+        TorchScript file or `module:callable`
+    trust: whether code may run that comes with the policy
+    normalize: a file with the mean and var of the observations in training (.npz, .safetensors,
+        .json), where the policy saw them normalised
+    activation: PyTorch's name of the activation function, where a zip does not say it
+    """
+    policy: Policy = (
+        read_foreign(source, trust, activation) if is_foreign(source) else _load_run(Path(source))
+    )
+    if normalize is None:
+        return policy
+    from midstride.policies.normalize import NormalizedPolicy, read_normalization
+
+    return NormalizedPolicy(policy, read_normalization(normalize))
+
+
+def _load_run(folder: Path) -> QPolicy | CemPolicy:
     """The trained policy of a run folder."""
-    folder = Path(run)
     if not (folder / WEIGHTS).exists():
         raise ValueError(
             f"{folder} holds no trained policy ({WEIGHTS} is missing): give the folder of a "
@@ -71,4 +100,4 @@ def load(run: str | Path) -> QPolicy | CemPolicy:
     return policy
 
 
-__all__ = ["CemPolicy", "Policy", "QPolicy", "load", "save_policy"]
+__all__ = ["CemPolicy", "Policy", "QPolicy", "as_policy", "load", "save_policy"]

@@ -71,7 +71,7 @@ BAD = {
     "train": "train needs a task first",
     "describe": "describe needs a task first",
     "describe cartpole --steps 100": "describe cartpole has no option --steps",
-    "evaluate": "evaluate needs RUN: folders of finished runs",
+    "evaluate": "evaluate needs POLICY: folders of finished runs, or policies of others",
     "evaluate {begun} --retry-failed": "evaluate has no option --retry-failed",
     "sweep": "sweep needs SPEC: a TOML file",
     "watch": "watch needs the folder of a finished run, or grasp",
