@@ -15,7 +15,7 @@ from midstride.policies.network import ACTIVATIONS
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SEEN = spaces.Box(-5, 5, (3,), np.float32)
-BOUNDED = spaces.Box(np.float32([-1, -0.3]), np.float32([2, 0.7]))
+BOUNDED = spaces.Box(np.array([-1, -0.3], np.float32), np.array([2, 0.7], np.float32))
 CHOICE = spaces.Discrete(4)
 
 
