@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_LARGEST = float(np.finfo(np.float32).max)
 _SURELY = 1e37  # a sum of squares below this has no term that is not finite, in any float type
 
 
@@ -19,14 +18,15 @@ def is_finite(array: NDArray[Any]) -> bool:
     """
     if array.dtype.kind != "f":
         return True
-    if np.vdot(array, array) < _SURELY:
+    if float(np.vdot(array, array)) < _SURELY:
         return True
     return not misfits(array).any()
 
 
 def misfits(array: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of an array are not finite numbers."""
-    return ~(np.abs(array) <= _LARGEST)
+    with np.errstate(over="ignore"):
+        return ~np.isfinite(np.asarray(array, np.float32))
 
 
 def first_misfit(array: NDArray[Any]) -> tuple[int, ...]:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from midstride.envs.vector import Step
 
 
+# An environment that ends the program would end it with what it likes, as a success perhaps.
+_RAISED = (Exception, SystemExit)
+
+
 class Fault(ValueError):
     """An environment failed, or gave what nothing can be learned from."""
 
@@ -52,7 +56,7 @@ def check_step(envs: LearnableEnvs, step: Step, following: Any, steps: int) -> N
         if not is_finite(reward):
             (i,) = first_misfit(reward)
             raise Fault(
-                f"environment {i} of {envs.num_envs} gave the reward {step.reward[i]:g} in its "
+                f"environment {i} of {envs.num_envs} gave the reward {reward[i]:g} in its "
                 f"step {steps:,}: a reward must be a finite number"
             )
     when = f"in its step {steps:,}"
@@ -101,7 +105,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
         when = "its reset" if not self._steps else f"its reset after step {self._steps:,}"
         try:
             observation, info = self.env.reset(seed=seed, options=options)
-        except Exception as error:
+        except _RAISED as error:
             raise Fault(f"{self._who}: {when} failed: {said(error)}") from error
         self._check(observation, when)
         return observation, info
@@ -110,7 +114,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps += 1
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as error:
+        except _RAISED as error:
             raise Fault(f"{self._who}: its step {self._steps:,} failed: {said(error)}") from error
         if type(reward) not in (float, np.float64) and not _is_number(reward):
             raise Fault(
@@ -123,7 +127,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
     def close(self) -> None:
         try:
             self.env.close()
-        except Exception as error:
+        except _RAISED as error:
             raise Fault(f"{self._who}: its close failed: {said(error)}") from error
 
     def _check(self, observation: Any, when: str) -> None:
@@ -147,7 +151,7 @@ def _misfit(space: gymnasium.Space[Any], observation: Any) -> str | None:
     shape = getattr(observation, "shape", None)
     found = observation if shape is not None else _as_array(observation)
     if found is None or found.shape != space.shape:
-        got = type(observation).__name__ if found is None else f"shape {found.shape}"
+        got = "rows of several lengths" if found is None else f"shape {found.shape}"
         return f"has {got}: its space says {space.shape}"
     if found.dtype != space.dtype and not np.can_cast(found.dtype, space.dtype, "same_kind"):
         return f"is of type {found.dtype}: its space says {space.dtype}"

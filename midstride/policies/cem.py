@@ -60,6 +60,7 @@ class CemPolicy:
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         """The best action (size,), or one for each of a batch."""
         state = np.asarray(observation["state"] if self.sees else observation, np.float32)
+        check_finite(state)
         single = state.ndim == 1
         image = np.asarray(observation["image"]) if self.sees else None
         if single:
@@ -68,7 +69,6 @@ class CemPolicy:
             raise ValueError(
                 f"this policy observes {self.observation_size} columns, got {state.shape[1]}"
             )
-        check_finite(state)
         action, _ = self.best(self.features(state, image))
         return action[0] if single else action
 

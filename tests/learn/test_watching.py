@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 
 from midstride.disk.runs import Run, read_metrics
 from midstride.learn.agents import Training
+from midstride.learn.replay import Replay, Row
 from midstride.learn.train import train
+from midstride.tasks import pointmass
+from tests.helpers import step_of
 
 SHARED = {
     "steps": 640, "num_envs": 4, "batch_size": 16, "replay_size": 400, "update_every": 3,
@@ -95,3 +99,39 @@ def test_watching_changes_nothing(
     for what in of_training:
         assert metrics[640][what] == expected_metrics[640][what]
     assert bool(seen) == progress
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_resume_changes_nothing_but_the_episodes(name, tmp_path, monkeypatch):
+    """Where new episodes are what would have come anyway, a resumed training is the same one.
+
+    All episodes start in the same place here, and the checkpoint is taken where all of them end.
+    """
+    at = np.array([0.1, -0.2, 0.3, 0.4])
+    monkeypatch.setattr(pointmass, "initial", lambda rng: (at, np.zeros(4)))
+    config = training(name, num_envs=2, steps=400, evaluate_every=400, checkpoint_every=200)
+    expected, _, expected_metrics = lived(config)
+    with patch.object(Run, "finish"):
+        train(config, tmp_path / "run")
+    max((tmp_path / "run" / "checkpoint").iterdir()).unlink()  # that of the end
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    train(config, tmp_path / "run", resume=True, keep_checkpoint=True)
+    found = Run.open(tmp_path / "run").load_checkpoint()
+    assert found is not None
+    for array in expected:
+        np.testing.assert_array_equal(found[0][array], expected[array], err_msg=array)
+    (line,) = read_metrics(tmp_path / "run")
+    for what in ("training", "epsilon", "loss", "evaluation"):
+        assert line[what] == expected_metrics[400][what]
+
+
+def test_what_follows_a_resume_does_not_follow_what_came_before(tmp_path):
+    """The episodes that a checkpoint cut off end there, for n-step returns and segments."""
+    row = Row(2, switch=False)
+    replay, again = (Replay(8, 2, row) for _ in range(2))
+    for k in range(3):
+        replay.add(step_of(observation_capture=np.full((2, 2), float(k))))
+    again.restore({name: array.copy() for name, array in replay.arrays().items()})
+    truncated = again.row.unpack(again.data["transitions"])["truncated"]
+    assert truncated[:3].tolist() == [[False, False], [False, False], [True, True]]
+    assert not replay.row.unpack(replay.data["transitions"])["truncated"].any()
