@@ -19,6 +19,7 @@ from midstride.cli import (
 )
 from midstride.cli.arguments import listed
 from midstride.extras import MissingExtra, needed_by
+from midstride.learn.signals import number_of, raised_signals, word
 from midstride.settings import check_name
 
 # A command is a file with a text that teaches it, and a function `command(args, console)`. What
@@ -39,11 +40,11 @@ COMMANDS: dict[str, ModuleType] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
     try:
-        with needed_by("this command"):
+        with needed_by("this command"), raised_signals():
             _run(list(sys.argv[1:] if args is None else args))
     except KeyboardInterrupt as stop:
-        print(f"midstride: {stop or 'interrupted'}", file=sys.stderr)
-        sys.exit(130)
+        print(f"midstride: {str(stop) or word(number_of(stop))}", file=sys.stderr)
+        sys.exit(128 + number_of(stop))
     except (ValueError, OSError, RuntimeError, MemoryError, MissingExtra) as error:
         print(f"midstride: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)
@@ -86,4 +87,7 @@ def _sentence(error: BaseException) -> str:
     """An error on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or "there is not enough memory"
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {text}".removesuffix(": ")
+    return text or type(error).__name__

@@ -18,6 +18,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import write_whole
+from midstride.finite import is_finite
 from midstride.policies.callables import as_policy
 from midstride.policies.cem import CemPolicy
 from midstride.policies.q import QPolicy
@@ -50,10 +51,15 @@ class Policy(Protocol):
 
 
 def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
-    """Write weights and description, each whole or not at all."""
+    """Write weights and description, each whole or not at all; an error if they cannot act."""
     arrays = {name: np.asarray(array, order="C") for name, array in policy.weights.items()}
+    for name, array in arrays.items():
+        if not is_finite(array):
+            raise ValueError(f"the policy is not saved: {name} is not of finite numbers")
     write_whole(folder / WEIGHTS, save_tensors(arrays))
-    write_whole(folder / DESCRIPTION, json.dumps(policy.description, indent=2) + "\n")
+    write_whole(
+        folder / DESCRIPTION, json.dumps(policy.description, indent=2, allow_nan=False) + "\n"
+    )
 
 
 def load(
