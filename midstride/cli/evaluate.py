@@ -46,9 +46,6 @@ class Options(Settings):
     normalize: Path | None = None
     """file with mean and var (and epsilon, clip) of the observations in training, where the policy
     saw them normalised: .npz, .safetensors or .json"""
-    trust: bool = False
-    """run code that comes with a policy (TorchScript, module:callable): only if you trust who
-    wrote it"""
     latency: tuple[str, ...] = ()
     """a row for each: 25ms, episode:0,25ms (drawn at each reset), step:0,25ms (at each step),
     trace:latencies.csv (default: as trained)"""
@@ -56,6 +53,9 @@ class Options(Settings):
     """episodes in each row"""
     seed: Annotated[int, Range(0)] = 1_000_000
     """seed of the first environment; the others count up from it"""
+    trust: bool = False
+    """run code that comes with a policy (TorchScript, module:callable) or that the files of a run
+    name (a task gym:module:ID imports the module): it can do anything"""
 
 
 def command(args: Sequence[str], console: Console) -> None:
@@ -65,14 +65,15 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
+    from midstride.latency import latency_name
     from midstride.policies import load
     from midstride.policies.fit import fit
 
     found = []
     for source in options.policy:  # reject what does not fit before anything runs
-        environment = environment_of(source, options.env)
+        environment = environment_of(source, options.env, options.trust)
         rows = {latency: at(environment, latency) for latency in options.latency}
-        rows = rows or {str(environment.to_dict()["latency"]): environment}
+        rows = rows or {latency_name(environment.latency): environment}
         policy: Policy = load(source, options.trust, normalize=options.normalize)
         for row in rows.values():
             envs = show.small(row)
@@ -95,22 +96,18 @@ def at(environment: Environment, latency: str) -> Environment:
     return replace(environment, **changed)
 
 
-def environment_of(source: str, env: str | None = None) -> Environment:
+def environment_of(source: str, env: str | None = None, trust: bool = False) -> Environment:
     """The environment that `env` names, or that of a run, from its record."""
-    from midstride.disk.runs import read_record
     from midstride.policies.sources import is_foreign
-    from midstride.tasks.registry import NAMES, environment_from
+    from midstride.tasks.registry import NAMES, environment_from, environment_of
 
     if env is not None:
         is_named = env in NAMES or env.startswith(("gym:", "dmc:"))
-        return environment_from({"task": env if is_named else f"gym:{env}"})
+        # It was typed: what it names is the user's.
+        return environment_from({"task": env if is_named else f"gym:{env}"}, trust=True)
     if is_foreign(source):
         raise ValueError(f"{source} does not say what its environment is: give it, --env ID")
-    folder = Path(source)
-    values = read_record(folder).get("environment")
-    if not isinstance(values, dict):
-        raise ValueError(f"{folder / 'config.json'} is damaged: it has no environment")
-    return environment_from(values)
+    return environment_of(Path(source), trust)
 
 
 def _evaluated(

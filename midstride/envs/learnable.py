@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.knowledge import Layout, check_features
-from midstride.latency import Latency, latency_text
+from midstride.latency import Latency, latency_name, latency_text, settled
 from midstride.seconds import time_text
 from midstride.settings import Settings
 from midstride.timing import Thinker, Timing
@@ -46,6 +46,7 @@ class Environment(Settings):
     def __post_init__(self) -> None:
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
         super().__post_init__()
+        object.__setattr__(self, "latency", settled(self.latency))
 
     def to_dict(self) -> dict[str, Any]:
         """All values as a file can hold them; an error for a latency that only Python can."""
@@ -77,7 +78,7 @@ class Environment(Settings):
     def label(self) -> str:
         """A short name for what sets this environment apart."""
         thinker = "" if self.thinker == "pipelined" else f"-{self.thinker}"
-        return f"{self.task}-latency_{latency_text(self.latency)}{thinker}"
+        return f"{self.task}-latency_{latency_name(self.latency)}{thinker}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from midstride.envs.learnable import Environment
@@ -50,8 +51,10 @@ class Training:
         return cls(kinds[0](**given[0]), kinds[1](**given[1]), run)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Training:
-        """From what `to_dict` gave."""
+    def from_dict(
+        cls, values: Mapping[str, Any], folder: Path | None = None, trust: bool = False
+    ) -> Training:
+        """From what `to_dict` gave, and a file held; see `tasks.registry.from_file`."""
         parts: dict[str, Any] = {}
         for name in ("environment", "agent", "run"):
             parts[name] = values.get(name)
@@ -61,7 +64,7 @@ class Training:
                 )
         agent = agent_called(parts["agent"].get("agent"))
         return cls(
-            environment_from(parts["environment"]),
+            environment_from(parts["environment"], folder, trust),
             agent.Settings.from_dict(parts["agent"]),
             RunSettings.from_dict(parts["run"]),
         )
