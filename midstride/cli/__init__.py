@@ -19,6 +19,7 @@ from midstride.cli import (
 )
 from midstride.cli.arguments import listed
 from midstride.extras import MissingExtra, needed_by
+from midstride.scale.words import printable
 from midstride.settings import check_name
 
 # A command is a file with a text that teaches it, and a function `command(args, console)`. What
@@ -42,7 +43,7 @@ def main(args: Sequence[str] | None = None) -> None:
         with needed_by("this command"):
             _run(list(sys.argv[1:] if args is None else args))
     except KeyboardInterrupt as stop:
-        print(f"midstride: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"midstride: {printable(str(stop)) or 'interrupted'}", file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError, RuntimeError, MemoryError, MissingExtra) as error:
         print(f"midstride: {_sentence(error)}", file=sys.stderr)
@@ -61,7 +62,7 @@ def _run(args: list[str]) -> None:
     from rich.console import Console
 
     check_name(args[0], tuple(COMMANDS), "command")
-    COMMANDS[args[0]].command(args[1:], Console())
+    COMMANDS[args[0]].command(args[1:], Console(markup=False, emoji=False))
 
 
 def _help() -> str:
@@ -85,5 +86,5 @@ def _first_line(module: ModuleType) -> str:
 def _sentence(error: BaseException) -> str:
     """An error on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or "there is not enough memory"
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(" ".join(str(error).split())) or "there is not enough memory"

@@ -17,6 +17,8 @@ from midstride.disk.files import versions, write_whole
 from midstride.disk.runs import CONFIG, read_record, read_result
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
+# Begins a formula in one spreadsheet or another; the last four are theirs of East Asia.
+_FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 OLD = "trials-of-before"  # holds trials that other settings or another version made
 
 
@@ -85,9 +87,31 @@ def write_table(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """A table as a file; `original` gives back what a cell was."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heading, *lines])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([neutral(cell) for cell in line] for line in [heading, *lines])
     write_whole(path, text.getvalue())
+
+
+def neutral(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula: what could be one is quoted by a '.
+
+    Numbers stay as they are, also negative ones.
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def original(cell: str) -> str:
+    """What `neutral` was given, as text."""
+    quoted = cell.startswith("'") and cell[1:].lstrip().startswith(_FORMULA)
+    return cell[1:] if quoted else cell
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:
@@ -95,7 +119,8 @@ def read_table(folder: Path) -> list[dict[str, str]]:
     if not path.exists():
         raise ValueError(f"{folder} holds no sweep with finished trials: {TABLE} is missing")
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        lines = csv.DictReader(file)
+        rows = [{original(name): original(cell) for name, cell in line.items()} for line in lines]
     if not rows or not {"arm", "draw", "status", "mean_return"} <= rows[0].keys():
         raise ValueError(f"{path} is not the table of a sweep")
     return rows
