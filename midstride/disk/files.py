@@ -22,6 +22,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+NOT_WRITTEN = "could not be written"  # is said of every file that was not
 _PART = ".midstride-part-"  # begins the name of a file that is not whole yet
 _FULL = "free some space there, and go on with the same command (a training with --resume)"
 _READ_ONLY = "choose a folder that can be written to"
@@ -48,7 +49,7 @@ class NotWritten(OSError):
 
     def __init__(self, path: Path, error: OSError) -> None:
         why = _WHY.get(error.errno or 0) or error.strerror or str(error) or type(error).__name__
-        super().__init__(f"{path} could not be written: {why}")
+        super().__init__(f"{path} {NOT_WRITTEN}: {why}")
         self.errno = error.errno
 
 
@@ -141,7 +142,8 @@ def _make_folder(folder: Path) -> None:
         return
     if folder.parent != folder:
         _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
     _sync_folder(folder.parent)
 
 

@@ -21,6 +21,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from midstride.disk.files import NOT_WRITTEN
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
 from midstride.scale.show import status
@@ -126,6 +127,8 @@ def _run(
             trial = waiting[i]
             if kind == "error" and content == KILLED:
                 killed.append(trial)
+            elif kind == "error" and NOT_WRITTEN in content:
+                raise OSError(content)  # the disk failed, not the trial: it goes on another time
             elif kind == "error":
                 record_failure(folder / trial.place, content)
             elif kind == "result":
