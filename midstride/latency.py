@@ -339,8 +339,9 @@ def parse_latency(text: str) -> LatencyModel:
     '25ms' is fixed; 'episode:0,5ms,25ms' is drawn at each reset; 'step:0,5ms,25ms' at each step;
     'jitter:25ms,10ms' at each step from 15 to 35 ms; 'trace:latencies.csv' replays measured ones,
     which must fit the tick, unless it is said how they are rounded: 'trace:latencies.csv,up' or
-    'trace:latencies.csv,nearest'; 'replay:12ms,15ms,up' is a trace by its values: what a run's files
-    hold of it. 'lost:0.1:25ms', or lost:0.1: before any of these, loses a tenth of the decisions.
+    'trace:latencies.csv,nearest'; 'replay:12ms,15ms,up' is a trace by its values: what the files of
+    a run hold of it. 'lost:0.1:25ms', or lost:0.1: before any of these, loses a tenth of the
+    decisions.
     """
     kind, colon, rest = text.partition(":")
     if not colon:

@@ -20,6 +20,7 @@ from midstride.cli import (
 from midstride.cli.arguments import listed
 from midstride.extras import MissingExtra, needed_by
 from midstride.learn.signals import number_of, raised_signals, word
+from midstride.scale.words import printable
 from midstride.settings import check_name
 
 # A command is a file with a text that teaches it, and a function `command(args, console)`. What
@@ -43,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> None:
         with needed_by("this command"), raised_signals():
             _run(list(sys.argv[1:] if args is None else args))
     except KeyboardInterrupt as stop:
-        print(f"midstride: {str(stop) or word(number_of(stop))}", file=sys.stderr)
+        print(f"midstride: {printable(str(stop)) or word(number_of(stop))}", file=sys.stderr)
         sys.exit(128 + number_of(stop))
     except (ValueError, OSError, RuntimeError, MemoryError, MissingExtra) as error:
         print(f"midstride: {_sentence(error)}", file=sys.stderr)
@@ -62,7 +63,7 @@ def _run(args: list[str]) -> None:
     from rich.console import Console
 
     check_name(args[0], tuple(COMMANDS), "command")
-    COMMANDS[args[0]].command(args[1:], Console())
+    COMMANDS[args[0]].command(args[1:], Console(markup=False, emoji=False))
 
 
 def _help() -> str:
@@ -86,8 +87,8 @@ def _first_line(module: ModuleType) -> str:
 def _sentence(error: BaseException) -> str:
     """An error on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    text = " ".join(str(error).split())
+        return printable(f"{error.filename}: {error.strerror}")
+    text = printable(" ".join(str(error).split()))
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {text}".removesuffix(": ")
     return text or type(error).__name__

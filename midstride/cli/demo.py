@@ -21,6 +21,7 @@ from rich.table import Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, read
+from midstride.scale.words import saved
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run(options: Options, console: Console) -> None:
     groups = {job.name: [job.folder] for job in jobs}
     save_figure(options.output / "curves.png", plot_curves(groups, "Cartpole swing-up"))
     _film(jobs, returns, options.output / "video.mp4")
-    console.print(f"Saved: [bold]{options.output}[/bold]/curves.png, video.mp4")
+    console.print(saved(options.output, "/curves.png, video.mp4"))
 
 
 def _jobs(options: Options) -> list[Job]:

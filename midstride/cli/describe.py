@@ -18,6 +18,7 @@ from rich.table import Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
+from midstride.scale.words import plain, saved
 
 if TYPE_CHECKING:
     from midstride.envs.learnable import Environment, LearnableEnvs
@@ -44,10 +45,10 @@ def command(args: Sequence[str], console: Console) -> None:
 
 def run(environment: Environment, console: Console) -> None:
     envs = show.small(environment)
-    console.print(f"[bold]{environment.task}[/bold]: {_timing(environment, envs)}", highlight=False)
-    console.print(f"Actions: {_actions(envs)}", highlight=False)
+    console.print(saved(environment.task, f": {_timing(environment, envs)}", what=""))
+    console.print(plain(f"Actions: {_actions(envs)}"))
     console.print(_observation(envs))
-    console.print(_agents(envs), highlight=False)
+    console.print(_agents(envs), highlight=False, markup=False)
     envs.close()
 
 
@@ -86,11 +87,11 @@ def _observation(envs: LearnableEnvs) -> Table:
     table = Table("column", "name", "part", title="observation")
     for name, space in _pictures(envs).items():
         size = " x ".join(map(str, space.shape))
-        table.add_row("", name, f"{size} {space.dtype}")
+        table.add_row("", plain(name), f"{size} {space.dtype}")
     number = 0
     for block, names in envs.layout.blocks.items():
         for name in names:
-            table.add_row(str(number), name, block.replace("_", " "))
+            table.add_row(str(number), plain(name), plain(block.replace("_", " ")))
             number += 1
     return table
 

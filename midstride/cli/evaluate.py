@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, read
+from midstride.scale.words import plain
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def _evaluated(
 
     success = show.success_of(next(iter(rows.values())))
     title = f"{source}: {options.episodes} episodes"
-    table = Table("latency", success or "return", "95 % interval", "episode", title=title)
+    table = Table("latency", Column(plain(success or "return")), "95 % interval", "episode")
+    table.title = plain(title, "table.title")
     with show.bar(console, "evaluating", len(rows) * options.episodes) as update:
         for k, (latency, environment) in enumerate(rows.items()):
 
@@ -134,6 +136,6 @@ def _evaluated(
             values = [e.measures[success] if success else e.total for e in found]
             seconds = sum(episode.seconds for episode in found) / len(found)
             cells = show.summary(values, is_share=success is not None)
-            table.add_row(latency, *cells, f"{seconds:.1f} s")
+            table.add_row(plain(latency), *cells, f"{seconds:.1f} s")
         update(len(rows) * options.episodes)
     return table

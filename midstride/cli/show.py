@@ -36,7 +36,11 @@ def summary(values: Sequence[float], is_share: bool) -> tuple[str, str]:
 @contextmanager
 def bar(console: Console, text: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar; yields a function that is told how much is done."""
-    columns = (TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn(compact=True))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TimeRemainingColumn(compact=True),
+    )
     with Progress(*columns, console=console) as bars:
         one = bars.add_task(text, total=total)
         yield lambda done: bars.update(one, completed=done)

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed, texts_of
 from midstride.learn.signals import Interrupted, number_of, word
+from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, types_of
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def run(training: Training, options: Options, console: Console) -> None:
         console.print(f"Time: {', '.join(spent)}")
     made = _pictures(training, folder, folders, options.video, console)
     console.print(
-        f"Saved: [bold]{folder}[/bold] ({', '.join(made)}); policy = midstride.load('{folders[0]}')"
+        saved(folder, f" ({', '.join(made)}); policy = midstride.load({str(folders[0])!r})")
     )
 
 
@@ -233,7 +234,7 @@ def _train_one(
     from midstride.scale.show import progress_bars, status
 
     with progress_bars(console) as bars:
-        bar = bars.add_task(folder.name, total=training.run.steps, status="starting")
+        bar = bars.add_task(printable(folder.name), total=training.run.steps, status="starting")
 
         def on_progress(progress: Progress) -> None:
             bars.update(bar, completed=progress.steps, status=status(progress))
@@ -262,11 +263,12 @@ def _train_several(
 
 
 def _table(results: dict[Path, dict[str, Any]], success: str | None) -> Table:
-    table = Table("run", success or "return", "95 % interval", "steps", "seconds")
+    table = Table("run", Column(plain(success or "return")), "95 % interval", "steps", "seconds")
     for folder, result in results.items():
         values = result["measures"][success] if success else result["returns"]
         mean, spread = show.summary(values, is_share=success is not None)
-        table.add_row(folder.name, mean, spread, f"{result['steps']:,}", f"{result['seconds']:.0f}")
+        numbers = (mean, spread, f"{result['steps']:,}", f"{result['seconds']:.0f}")
+        table.add_row(plain(folder.name), *numbers)
     return table
 
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words
+from midstride.scale.words import saved
 from midstride.settings import Range, Settings, types_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def run(folder: Path, options: Options, console: Console) -> None:
     path = options.output / f"{folder.resolve().name}.mp4"
     if not film_run(folder, path, options.episodes, options.seed, console, environment):
         raise ValueError(f"{folder} could not be filmed")
-    console.print(f"Saved: [bold]{path}[/bold]")
+    console.print(saved(path))
 
 
 def _grasp(args: Sequence[str], console: Console) -> None:
@@ -119,7 +120,7 @@ def film_scripted(environment: GraspSettings, options: GraspOptions, console: Co
     choose = chooser(options.policy, options.noise, np.random.default_rng(options.seed))
     path = options.output / f"grasp-{options.policy}-{environment.mode}.mp4"
     film_grasp(envs, choose, path, options.episodes, options.seed, console)
-    console.print(f"Saved: [bold]{path}[/bold], {path.with_suffix('.png').name}")
+    console.print(saved(path, f", {path.with_suffix('.png').name}"))
 
 
 def chooser(policy: str, noise: float, rng: np.random.Generator) -> Any:

@@ -2,39 +2,163 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+NOT_WRITTEN = "could not be written"  # is said of every file that was not
+_PART = ".midstride-part-"  # begins the name of a file that is not whole yet
+_FULL = "free some space there, and go on with the same command (a training with --resume)"
+_READ_ONLY = "choose a folder that can be written to"
+_WHY = {
+    errno.ENOSPC: f"the disk is full; {_FULL}",
+    errno.EDQUOT: f"the disk quota is used up; {_FULL}",
+    errno.EFBIG: f"it is larger than files may be here; {_FULL}",
+    errno.EIO: "the disk reports an error; see to the disk before going on",
+    errno.EROFS: f"the disk is read-only; {_READ_ONLY}",
+    errno.EACCES: f"permission is denied; {_READ_ONLY}",
+    errno.EPERM: f"that is not permitted; {_READ_ONLY}",
+    errno.ENAMETOOLONG: "its name is too long; give a shorter one",
+    errno.ENOTDIR: "a file is where its folder should be; give another folder",
+    errno.EEXIST: "a file is where its folder should be; give another folder",
+    errno.EISDIR: "a folder of its name is there; give another one",
+}
 _PACKAGES = (
     "midstride", "numpy", "scipy", "mujoco", "dm_control", "gymnasium", "jax", "equinox", "optax",
 )  # fmt: skip
 
 
+class NotWritten(OSError):
+    """A file that could not be written: which one, why, and what to do. Nothing else is lost."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        why = _WHY.get(error.errno or 0) or error.strerror or str(error) or type(error).__name__
+        super().__init__(f"{path} {NOT_WRITTEN}: {why}")
+        self.errno = error.errno
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file completely or not at all: temporary name, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file completely or not at all."""
+    data = memoryview(content.encode() if isinstance(content, str) else content)
+    with part_of(path) as (descriptor, _):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+@contextmanager
+def part_of(path: Path) -> Iterator[tuple[int, Path]]:
+    """A new file, open for writing, that becomes `path` if all goes well; its other name.
+
+    It has that name in the same folder, is on the disk before it is renamed, and so is its new name
+    before this returns. A part is locked while it is written: one that nobody holds was left by a
+    process that was killed, and goes away when its folder is next written to.
+    """
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        _make_folder(path.parent)
+        _sweep(path.parent)
+        descriptor, part = _new_part(path)
+    except OSError as error:
+        raise NotWritten(path, error) from error
+    try:
+        yield descriptor, part
+        os.fsync(descriptor)
+        os.chmod(part, 0o644)
+        if os.name == "nt":  # it renames no open files
+            os.close(descriptor)
+        os.replace(part, path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(part)
+        if isinstance(error, OSError) and not isinstance(error, NotWritten):
+            raise NotWritten(path, error) from error
         raise
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)  # ends the lock
+
+
+def _new_part(path: Path) -> tuple[int, Path]:
+    while True:
+        # With the ending of the file: some programs choose by it what they write.
+        descriptor, name = tempfile.mkstemp(path.suffix, _PART, path.parent)
+        try:
+            _lock(descriptor, wait=True)
+            if os.fstat(descriptor).st_nlink:  # nobody swept it before it was locked
+                return descriptor, Path(name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove the parts that killed processes left in a folder; once, later ones are our own."""
+    if sys.platform == "win32":  # has no locks to tell them by
+        return
+    for part in folder.glob(f"{_PART}*"):
+        with suppress(OSError):  # it is gone, or held, or cannot be locked here
+            descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                _lock(descriptor, wait=False)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    os.unlink(part)
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int, wait: bool) -> None:
+    """Hold a file until it is closed. A part that cannot be locked can be written all the same."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        if not wait:
+            raise
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, and have their names on the disk."""
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        _make_folder(folder.parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: a rename is not, before."""
+    if sys.platform == "win32":  # opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some drives cannot
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) -> None:

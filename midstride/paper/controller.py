@@ -24,6 +24,7 @@ from scipy.linalg import solve_discrete_are
 from midstride.envs.checks import available_cores
 from midstride.measure.statistics import half_width
 from midstride.report.curves import save_figure
+from midstride.scale.words import saved
 from midstride.seconds import format_s, parse_s, to_ticks
 from midstride.settings import Range, Settings
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
@@ -191,7 +192,7 @@ def run(options: Options, console: Console) -> None:
     console.print(explain(outcomes))
     path = output / "latency.png"
     save_figure(path, plot(outcomes, period_s))
-    console.print(f"Picture: [bold]{path}[/bold]")
+    console.print(saved(path, what="Picture: "))
 
 
 def make_table(outcomes: Sequence[Outcome], period_s: float) -> Table:

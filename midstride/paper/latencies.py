@@ -20,7 +20,7 @@ from midstride.measure.evaluate import evaluate_in
 from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
 from midstride.policies import load
 from midstride.report.curves import save_figure
-from midstride.scale.words import format_return
+from midstride.scale.words import format_return, label
 from midstride.seconds import format_s
 from midstride.settings import Range
 from midstride.sweep.disk import write_csv
@@ -97,10 +97,10 @@ def plot(totals: Mapping[str, Mapping[float, list[list[float]]]], title: str) ->
     for arm, by_latency in totals.items():
         milliseconds = [1000 * latency_s for latency_s in by_latency]
         means = np.array([[np.mean(f) for f in found] for found in by_latency.values()])
-        (line,) = axes.plot(milliseconds, means.mean(axis=1), marker="o", label=arm)
+        (line,) = axes.plot(milliseconds, means.mean(axis=1), marker="o", label=label(arm))
         low, high = means.min(axis=1), means.max(axis=1)
         axes.fill_between(milliseconds, low, high, color=line.get_color(), alpha=0.2, lw=0)
-    axes.set(xlabel="latency (ms)", ylabel="return (mean and range of seeds)", title=title)
+    axes.set(xlabel="latency (ms)", ylabel="return (mean and range of seeds)", title=label(title))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()

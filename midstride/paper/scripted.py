@@ -20,6 +20,7 @@ from midstride.envs.vector import MEASURES
 from midstride.measure.evaluate import Episode, evaluate
 from midstride.measure.statistics import share_interval
 from midstride.paper.study import show_table
+from midstride.scale.words import saved
 from midstride.settings import Range, Settings
 from midstride.sweep.disk import write_csv
 from midstride.tasks.grasp import scripted
@@ -94,7 +95,7 @@ def reproduce(options: Options, console: Console) -> None:
     write_csv(output / "episodes.csv", ["mode", "policy", "objects", *MEASURES], records)
     config = {"episodes": episodes, "latency_s": 0.1, "period_s": 0.3, "objects": OBJECTS}
     write_provenance(output, config, time.perf_counter() - started)
-    console.print(f"Saved: [bold]{output}[/bold]")
+    console.print(saved(output))
 
 
 def cells(measures: dict[str, NDArray[np.floating]]) -> dict[str, str]:

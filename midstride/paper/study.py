@@ -21,6 +21,7 @@ from midstride.disk.files import write_provenance, write_whole
 from midstride.disk.read import read_json
 from midstride.disk.runs import read_result
 from midstride.scale.engines import make_engine
+from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
 from midstride.sweep.disk import outcome
 from midstride.sweep.engine import Grid, run_grid
@@ -192,15 +193,20 @@ def _unusual(usual: Spec, spec: Spec) -> list[str]:
 def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console) -> None:
     """A table on the console and as Markdown; the first column is text, the others numbers."""
     headings = list(rows[0])
-    table = Table(title=title)
+    table = Table(title=plain(title, "table.title"))
     for heading in headings:
-        table.add_column(heading, justify="left" if heading == headings[0] else "right")
+        table.add_column(plain(heading), justify="left" if heading == headings[0] else "right")
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(plain, row.values()))
         lines.append(list(row.values()))
     console.print(table)
-    write_whole(path, "".join(f"| {' | '.join(cells)} |\n" for cells in lines))
+    write_whole(path, "".join(f"| {' | '.join(map(_markdown, cells))} |\n" for cells in lines))
+
+
+def _markdown(cell: str) -> str:
+    """A cell of a Markdown table as text: no other columns, no HTML."""
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable(cell)).replace("|", r"\|")
 
 
 def sketch(seeds: int) -> str:
@@ -225,4 +231,4 @@ def finish(study: Study, grid: Grid, console: Console) -> None:
         is_same = False
     if not is_same:
         write_provenance(study.output, config, seconds)
-    console.print(f"Saved: [bold]{study.output}[/bold]")
+    console.print(saved(study.output))

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from midstride.disk.files import write_provenance
 from midstride.report.curves import save_figure
+from midstride.scale.words import saved
 from midstride.settings import Settings
 from midstride.sweep.disk import write_csv
 from midstride.theory.knowledge import (
@@ -176,4 +177,4 @@ def reproduce(options: Options, console: Console) -> None:
         "random_probabilities": RANDOM_PROBABILITIES,
     }
     write_provenance(output, config, time.perf_counter() - start)
-    console.print(f"Saved: [bold]{output}[/bold]/table.csv, values.png, config.json")
+    console.print(saved(output, "/table.csv, values.png, config.json"))

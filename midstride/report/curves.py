@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 from midstride.disk.files import write_whole
 from midstride.disk.runs import read_curve
+from midstride.scale.words import label
 
 _NAMES = {"evaluation": "return"}
 
@@ -27,14 +29,14 @@ def plot_curves(
         if not steps:
             continue
         values = np.array([[curve[s] for s in steps] for curve in curves])
-        (line,) = axes.plot(steps, values.mean(axis=0), marker=".", label=name)
+        (line,) = axes.plot(steps, values.mean(axis=0), marker=".", label=label(name))
         if len(curves) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, lw=0)
     axes.set(
         xlabel="environment steps",
-        ylabel=f"{_NAMES.get(column, column)} of the greedy policy",
-        title=title,
+        ylabel=label(f"{_NAMES.get(column, column)} of the greedy policy"),
+        title=label(title),
     )
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
@@ -45,6 +47,13 @@ def plot_curves(
 
 def save_figure(path: Path, figure: Figure) -> None:
     """Write a picture, whole or not at all."""
+    write_whole(path, picture_of(figure))
+
+
+def picture_of(figure: Figure) -> bytes:
+    """A figure as a PNG. Signs that the font has not are boxes, which is said nowhere else."""
     picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    write_whole(path, picture.getvalue())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        figure.savefig(picture, dpi=150, format="png")
+    return picture.getvalue()

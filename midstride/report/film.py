@@ -6,7 +6,10 @@ and action (`grasp_film.py`); `Environment.filmed` says which kind an environmen
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +25,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from midstride.disk.files import write_whole
+from midstride.disk.files import NotWritten, part_of, write_whole
 from midstride.envs.checks import available_cores
 from midstride.envs.learnable import Environment
 from midstride.envs.vector import interact
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, check_observation
 from midstride.policies import Policy, load
 from midstride.report import grasp_film
+from midstride.scale.words import label, printable
 from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.registry import environment_of
 
@@ -91,8 +95,10 @@ def film_run(
     judged = environment.for_evaluation(EVALUATION_SCENE_SEED)
     try:
         _KINDS[environment.filmed](policy, judged, path, episodes, seed, console)
+    except NotWritten:  # of no kind of film
+        raise
     except (ValueError, RuntimeError, OSError, ImportError, mujoco.FatalError) as error:
-        console.print(f"{folder} is not filmed: {error}", markup=False)
+        console.print(printable(f"{folder} is not filmed: {error}"), markup=False)
         return False
     return True
 
@@ -167,7 +173,7 @@ def titled(frames: Frames, title: str) -> Frames:
     height, width = 28, frames.shape[2]
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     canvas = FigureCanvasAgg(figure)
-    figure.text(0.5, 0.45, title, ha="center", va="center", fontsize=9)
+    figure.text(0.5, 0.45, label(title), ha="center", va="center", fontsize=9)
     canvas.draw()
     band = np.asarray(canvas.buffer_rgba())[..., :3]
     bands = np.broadcast_to(band, (len(frames), *band.shape))
@@ -188,12 +194,35 @@ def save_image(path: Path, image: NDArray[np.uint8]) -> None:
 
 def save_video(path: Path, frames: Frames, fps: float) -> None:
     """Write an MP4, completely or not at all; even sizes, as codecs want them."""
-    import imageio
+    from imageio_ffmpeg import get_ffmpeg_exe
 
     even = frames[:, : frames.shape[1] // 2 * 2, : frames.shape[2] // 2 * 2]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.part{path.suffix}")
-    with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-        imageio.mimwrite(part, list(even), fps=fps, codec="libx264", quality=7, macro_block_size=1)
-    part.replace(path)
+    _, height, width, _ = even.shape
+    with part_of(path) as (_, part):
+        # Not through imageio, which does not look at how ffmpeg ended: on a full disk it leaves a
+        # film without its end, and says nothing.
+        encode = [
+            get_ffmpeg_exe(), "-y", "-v", "error",
+            "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:.9g}",
+            "-i", "-",
+            "-an", "-c:v", "libx264", "-crf", "15", "-pix_fmt", "yuv420p", "-f", "mp4", str(part),
+        ]  # fmt: skip
+        with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
+            warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+            ended = subprocess.run(
+                encode,
+                input=np.ascontiguousarray(even).data.cast("B"),
+                capture_output=True,
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        if ended.returncode != 0:
+            raise _encoder_error(ended.stderr.decode(errors="replace"))
+
+
+def _encoder_error(said: str) -> OSError:
+    """What ffmpeg said, as the error of the system that it was."""
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS):
+        if os.strerror(code).lower() in said.lower():
+            return OSError(code, os.strerror(code))
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return OSError(None, f"ffmpeg failed: {lines[-1] if lines else 'it was killed'}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -27,8 +26,8 @@ from midstride.measure.statistics import (
     iqm,
     paired,
 )
-from midstride.report.curves import save_figure
-from midstride.scale.words import format_return
+from midstride.report.curves import picture_of, save_figure
+from midstride.scale.words import format_return, label, plain, saved
 from midstride.settings import shown
 from midstride.sweep.disk import SWEEP, TABLE, read_about, read_table, write_csv
 
@@ -84,7 +83,7 @@ def write_report(folder: Path, console: Console) -> None:
     page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, specification)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
-    console.print(f"Saved: [bold]{folder}[/bold]/report.html, table.csv, sorted.png, marginals.png")
+    console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
 
 
 def _about(folder: Path, rows: Rows) -> tuple[str, list[str], str]:
@@ -111,9 +110,9 @@ def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
     axes = figure.subplots()
     share = np.linspace(0, 100, values.shape[1])
     for arm, style, of_arm in zip(arms, _styles(arms), values, strict=True):
-        label = f"{arm} ({format_return(float(of_arm.mean()))})"
-        axes.plot(share, np.sort(of_arm)[::-1], marker=".", ms=4, label=label, **style)
-    axes.set(xlabel="trials, best first (%)", ylabel="return", title=title)
+        text = f"{label(arm)} ({format_return(float(of_arm.mean()))})"
+        axes.plot(share, np.sort(of_arm)[::-1], marker=".", ms=4, label=text, **style)
+    axes.set(xlabel="trials, best first (%)", ylabel="return", title=label(title))
     axes.set_ylim(bottom=min(0.0, float(values.min())))
     axes.grid(alpha=0.3)
     axes.legend(title="arm (area)", fontsize=8, title_fontsize=8)
@@ -142,9 +141,9 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
             returns = np.array([float(row["mean_return"]) for row in kept])
             there = [k for k in range(len(labels)) if (of_arm & (group == k)).any()]
             means = [returns[of_arm & (group == k)].mean() for k in there]
-            axes.plot(there, means, marker="o", ms=3, label=arm, **style)
-        axes.set_xticks(range(len(labels)), [_short(label) for label in labels], fontsize=7)
-        axes.set_title(name.replace("_", " "), fontsize=10)
+            axes.plot(there, means, marker="o", ms=3, label=label(arm), **style)
+        axes.set_xticks(range(len(labels)), [_short(value) for value in labels], fontsize=7)
+        axes.set_title(label(name.replace("_", " ")), fontsize=10)
         axes.grid(alpha=0.3)
     lowest = min((float(row["mean_return"]) for row in kept), default=0.0)
     panels[0].set_ylim(bottom=min(0.0, lowest))  # shared by all
@@ -173,8 +172,8 @@ def _styles(arms: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _short(label: str) -> str:
-    return "per\nepisode" if label.startswith("episode:") else label.replace(" ", "x")
+def _short(value: str) -> str:
+    return "per\nepisode" if value.startswith("episode:") else label(value.replace(" ", "x"))
 
 
 # --- Tables and page -----------------------------------------------------------------------------
@@ -190,11 +189,11 @@ def _spread(name: str) -> list[str]:
 
 
 def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
-    table = Table(title=title)
+    table = Table(title=plain(title, "table.title"))
     for i, heading in enumerate(lines[0]):
         table.add_column(heading, justify="right" if i else "left")
     for line in lines[1:]:
-        table.add_row(*line)
+        table.add_row(*map(plain, line))
     console.print(table)
 
 
@@ -262,7 +261,5 @@ def _html_table(lines: Sequence[Sequence[str]], kind: str = "") -> str:
 
 
 def _image(figure: Figure, text: str) -> str:
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    data = base64.b64encode(picture.getvalue()).decode()
+    data = base64.b64encode(picture_of(figure)).decode()
     return f'<img alt="{html.escape(text)}" src="data:image/png;base64,{data}">'

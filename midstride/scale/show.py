@@ -6,23 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from midstride.learn.train import Progress
 from midstride.scale.jobs import Engine, Job
 from midstride.scale.local import run_jobs
-from midstride.scale.words import format_return
+from midstride.scale.words import format_return, printable
 
 
 def progress_bars(console: Console) -> Bars:
     """Bars with what one wants to know of a training."""
     return Bars(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(compact=True),
         console=console,
     )
@@ -47,7 +46,8 @@ def train_all(
     errors: dict[int, str] = {}
     with progress_bars(console) as bars:
         ids = [
-            bars.add_task(job.name, total=job.training.run.steps, status="waiting") for job in jobs
+            bars.add_task(printable(job.name), total=job.training.run.steps, status="waiting")
+            for job in jobs
         ]
         for i, kind, content in engine(jobs):
             if kind == "started":
@@ -62,7 +62,7 @@ def train_all(
                 bars.update(ids[i], completed=content["steps"], status=text)
             else:
                 errors[i] = content
-                bars.update(ids[i], status=f"[red]{escape(content)}")
+                bars.update(ids[i], status=f"failed: {printable(content)}")
     for i, error in errors.items():
         raise RuntimeError(f"{jobs[i].name} failed: {error}")
     return [results[i] for i in range(len(jobs))]

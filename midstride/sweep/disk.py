@@ -23,6 +23,8 @@ SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
 _COLUMNS = ("arm", "draw", "status", "mean_return")
 MOST_ROWS = 200_000
 _ABOUT: Hints = {"name": str, "swept": tuple[str, ...], "specification": str}
+# Begins a formula in one spreadsheet or another; the last four are theirs of East Asia.
+_FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 OLD = "trials-of-before"  # holds trials that other settings or another version made
 
 
@@ -86,20 +88,43 @@ def write_table(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """A table as a file; `original` gives back what a cell was."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([heading, *lines])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([neutral(cell) for cell in line] for line in [heading, *lines])
     write_whole(path, text.getvalue())
+
+
+def neutral(cell: object) -> object:
+    """A cell that no spreadsheet takes for a formula: what could be one is quoted by a '.
+
+    Numbers stay as they are, also negative ones.
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def original(cell: str) -> str:
+    """What `neutral` was given, as text."""
+    quoted = cell.startswith("'") and cell[1:].lstrip().startswith(_FORMULA)
+    return cell[1:] if quoted else cell
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:
     """The rows of a sweep's table: all texts, those of draws and returns readable as numbers."""
     path = folder / TABLE
     try:
-        rows = read_csv(path, _COLUMNS, MOST_ROWS)
+        lines = read_csv(path, _COLUMNS, MOST_ROWS)
     except Missing:
         raise ValueError(
             f"{folder} holds no sweep with finished trials: {TABLE} is missing"
         ) from None
+    rows = [{original(name): original(cell) for name, cell in line.items()} for line in lines]
     seen = set()
     for number, row in enumerate(rows, start=2):
         with damage_of(path):

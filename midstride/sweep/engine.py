@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from midstride.disk.files import NOT_WRITTEN
 from midstride.latency import latency_name
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
 from midstride.scale.show import status
-from midstride.scale.words import format_return
+from midstride.scale.words import format_return, plain, printable
 from midstride.sweep.disk import (
     FAILURE,
     OLD,
@@ -83,7 +83,8 @@ def run_grid(
     if aside:
         console.print(
             f"{aside} trials were made by other settings or by another version of midstride: they "
-            f"are in {folder / OLD}, and are trained again."
+            f"are in {folder / OLD}, and are trained again.",
+            markup=False,
         )
     display = _Display(spec, ended)
     with Live(display, console=console, refresh_per_second=2):
@@ -92,7 +93,7 @@ def run_grid(
     write_table(folder, grid.rows)
     reasons = Counter(row["reason"] for row in grid.failed)
     for reason, count in reasons.items():
-        console.print(f"[red]{count} failed[/red]: {escape(reason)}")
+        console.print(Text.assemble((f"{count} failed", "red"), ": ", printable(reason)))
     if grid.rows and len(grid.failed) == len(grid.rows):
         raise RuntimeError(f"every trial of {spec.name} failed: {reasons.most_common(1)[0][0]}")
     return grid
@@ -127,6 +128,8 @@ def _run(
             trial = waiting[i]
             if kind == "error" and content == KILLED:
                 killed.append(trial)
+            elif kind == "error" and NOT_WRITTEN in content:
+                raise OSError(content)  # the disk failed, not the trial: it goes on another time
             elif kind == "error":
                 record_failure(folder / trial.place, content)
             elif kind == "result":
@@ -210,12 +213,12 @@ class _Display:
         self.before = self._ended
         self.started = time.monotonic()
         self.bar = Bars(
-            TextColumn(spec.name),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
             TextColumn("{task.fields[left]}"),
         )
-        self.task = self.bar.add_task("", total=sum(self.total.values()), left="")
+        self.task = self.bar.add_task(printable(spec.name), total=sum(self.total.values()), left="")
 
     @property
     def _ended(self) -> int:
@@ -246,7 +249,7 @@ class _Display:
         for arm in self.arms:
             returns = self.returns[arm]
             table.add_row(
-                arm,
+                plain(arm),
                 f"{len(returns)}/{self.total[arm]}",
                 str(self.failed[arm] or ""),
                 str(sum(trial.arm == arm for trial in self.running) or ""),
@@ -259,5 +262,5 @@ class _Display:
             seconds = elapsed / done * (sum(self.total.values()) - self._ended)
             left = f"{seconds // 3600:.0f}:{seconds % 3600 // 60:02.0f} h left"
         self.bar.update(self.task, completed=self._ended, left=left)
-        lines = [Text(f"{t.arm} #{t.draw}: {text}") for t, text in self.running.items()]
+        lines = [plain(f"{t.arm} #{t.draw}: {text}") for t, text in self.running.items()]
         return Group(table, self.bar, *lines)

@@ -82,6 +82,7 @@ class Range(Settings):
         return round(value) if self.integer else float(f"{value:.4g}")
 
 
+_LONG_SLUG = 100
 Setting = Any  # a value, Choices or Range
 
 
@@ -133,7 +134,11 @@ class Trial:
 
 
 def slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "arm"
+    """A text as the name of a folder; a long one is cut, and told apart by a hash."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "arm"
+    if len(name) <= _LONG_SLUG:
+        return name
+    return f"{name[:_LONG_SLUG]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 # --- Reading -------------------------------------------------------------------------------------
