@@ -90,6 +90,11 @@ class Flight:
         """Where the decision made at the last capture is the one in force."""
         return self.in_force == self.captures - 1
 
+    def count_pending(self) -> NDArray[np.int64]:
+        """How many decisions may still come into force, in each environment, at a capture."""
+        room = self._number.shape[1] - 1
+        return np.minimum(self.captures - 1 - self.in_force, room)
+
     def pending(self, slots: int) -> tuple[Mask, NDArray[Any]]:
         """Of the last `slots` decisions, oldest first, those that may still come into force.
 

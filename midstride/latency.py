@@ -305,12 +305,17 @@ def losses(latency: LatencyModel, rng: np.random.Generator) -> NextLost:
     They have a stream of their own: with the same generator, what is lost at some share is lost at
     every larger one too, and latencies do not depend on how many steps are asked for at a time.
     """
-    if isinstance(latency, OnScaleOf):
-        return losses(latency.latency, rng)
-    if not isinstance(latency, Lossy):
+    model = latency.latency if isinstance(latency, OnScaleOf) else latency
+    if not isinstance(model, Lossy):
         return lambda n: np.zeros(n, bool)
-    share, own = latency.share, np.random.default_rng(int(rng.integers(2**63)))
+    share, own = model.share, np.random.default_rng(int(rng.integers(2**63)))
     return lambda n: own.random(n) < share
+
+
+def loses(latency: LatencyModel) -> bool:
+    """Whether decisions can be lost."""
+    model = latency.latency if isinstance(latency, OnScaleOf) else latency
+    return isinstance(model, Lossy) and model.share > 0
 
 
 def _read_trace(path: Path) -> list[float]:

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.latency import LatencyModel, Lossy, Trace, losses
+from midstride.latency import LatencyModel, Lossy, OnScaleOf, Trace, loses, losses
 from midstride.seconds import (
     MAX_TICKS,
     TOLERANCE_TICKS,
@@ -181,15 +181,23 @@ class Timing:
     def pending_slots(self) -> int:
         """The most decisions that can be pending at a capture, before the new one enters.
 
-        0 where none can be: a serial thinker, or no latency longer than the period.
+        0 where none can be: a serial thinker, or no latency longer than the period. A policy that
+        is run at another latency (`OnScaleOf`) knows of as many as it was trained with.
         """
-        longest = np.array([self.latency_bounds_ticks[1]])
-        return max(0, int(-(-longest // self._interval(longest))[0]) - 1)
+        if isinstance(self.latency, OnScaleOf):
+            return replace(self, latency=self.latency.trained).pending_slots
+        return self.most_pending - 1
 
-    @property
+    @cached_property
     def most_pending(self) -> int:
         """The room that a `Flight` needs: a decision that it has no room for is a lost one."""
-        return self.pending_slots + 1
+        longest = np.array([self.latency_bounds_ticks[1]])
+        return max(1, int((-(-longest // self._interval(longest)))[0]))
+
+    @property
+    def arrives_in_time(self) -> bool:
+        """Whether every decision comes into force before the next capture, or at it."""
+        return self.most_pending == 1 and not loses(self.latency)
 
     def episode(self, rng: np.random.Generator) -> Callable[[int], Steps]:
         """Start an episode: a function that gives (latency_ticks, interval_ticks, lost) of n steps.
@@ -231,6 +239,20 @@ class Schedule:
         """Of the next step, (n,) each: ticks of latency and to the next capture; if it is lost."""
         at = np.arange(len(self.steps)), np.minimum(self.steps, self._latency.shape[1] - 1)
         return self._latency[at], self._interval[at], self._lost[at]
+
+
+def check_shorter(timing: Timing, limit_s: float) -> None:
+    """An error if a latency can be as long as an episode: nothing would ever be decided."""
+    latency_s = timing.latency_high_s
+    if latency_s < limit_s:
+        return
+    wrong = (
+        f"a latency of {format_s(latency_s)} is as long as an episode of {format_s(limit_s)}, or "
+        "longer"
+    )
+    if latency_s >= 1 and whole_ticks(latency_s * 1e-3, timing.tick_s) is not None:
+        raise ValueError(f"{wrong}: did you mean {latency_s:.6g}ms?")
+    raise ValueError(f"{wrong}: nothing would be decided in it")
 
 
 def check_thinker(thinker: str) -> None:

@@ -113,13 +113,7 @@ def test_grasping(scenes, seed, serial):
     for k, (latency, period, lost) in enumerate(steps):
         n, thinker = np.full(2, 1), "serial" if serial else "pipelined"
         ticks = capture_interval(latency * n, period, thinker)
-        if lost:  # a face has no lost decisions yet: tell the clock itself
-            own = ours.flight.capture
-            every = np.ones(2, bool)
-            ours.flight.capture = lambda a, t, active=None, own=own, e=every: own(a, t, active, e)
-        ours.decide(np.tile(moves[k], (2, 1)), latency * n, ticks)
-        if lost:
-            ours.flight.capture = own
+        ours.decide(np.tile(moves[k], (2, 1)), latency * n, ticks, lost=np.full(2, lost))
 
     captures, end = timetable(steps, serial)
     tape, _ = reference(captures, end + 1)

@@ -13,7 +13,7 @@ from midstride.knowledge import Layout, check_features
 from midstride.latency import Latency, latency_text
 from midstride.seconds import time_text
 from midstride.settings import Settings
-from midstride.timing import Timing
+from midstride.timing import Thinker, Timing
 
 Info = dict[str, Any]
 Image = NDArray[np.uint8]
@@ -34,9 +34,13 @@ class Environment(Settings):
 
     task: str
     latency: Latency = "0"
+    thinker: Thinker = "pipelined"
+    """matters where a latency is longer than the period: pipelined takes an observation every
+    period, so that several decisions are pending; serial takes the next one, at a multiple of the
+    period, when its thought is finished"""
     knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go"""
+    """what the agent knows of what is in flight: any of previous_action, pending_actions,
+    selection_time, vector_to_go"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
@@ -71,7 +75,8 @@ class Environment(Settings):
     @property
     def label(self) -> str:
         """A short name for what sets this environment apart."""
-        return f"{self.task}-latency_{latency_text(self.latency)}"
+        thinker = "" if self.thinker == "pipelined" else f"-{self.thinker}"
+        return f"{self.task}-latency_{latency_text(self.latency)}{thinker}"
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,12 @@ class Agent(ABC):
                 "the concurrent target needs a latency above 0 at every step: with none, the "
                 "switch is the capture and nothing is learned; use target full_period"
             )
+        if settings.target == "concurrent" and not envs.timing.arrives_in_time:
+            raise ValueError(
+                "the concurrent target needs the observation at the switch in every period, and "
+                "with a latency longer than the period, or with lost decisions, there is none: "
+                "use target full_period"
+            )
         if settings.target == "concurrent" and envs.hints.rests:
             raise ValueError("the concurrent target is for concurrent control: use full_period")
 

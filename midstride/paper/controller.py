@@ -24,7 +24,7 @@ from scipy.linalg import solve_discrete_are
 from midstride.envs.checks import available_cores
 from midstride.measure.statistics import half_width
 from midstride.report.curves import save_figure
-from midstride.seconds import parse_s, to_ticks
+from midstride.seconds import format_s, parse_s, to_ticks
 from midstride.settings import Range, Settings
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
 from midstride.tasks.env import TaskVectorEnv
@@ -169,6 +169,12 @@ def run(options: Options, console: Console) -> None:
     latencies_s = [parse_s(text) for text in options.latencies]
     for latency_s in latencies_s:  # reject what does not fit before anything runs
         _environment(latency_s, options)
+        if latency_s > parse_s(options.period):
+            raise ValueError(
+                f"a latency of {format_s(latency_s)} is longer than the period of "
+                f"{format_s(parse_s(options.period))}, and this controller knows of one action in "
+                "flight: give a longer period, or shorter latencies"
+            )
     output, period_s = Path(options.output), parse_s(options.period)
     output.mkdir(parents=True, exist_ok=True)
     jobs = [(latency_s, aware) for latency_s in latencies_s for aware in (False, True)]

@@ -29,8 +29,8 @@ from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to
 from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task
-from midstride.tasks.settings import TaskSettings, check_shorter, make_task
-from midstride.timing import Schedule
+from midstride.tasks.settings import TaskSettings, make_task
+from midstride.timing import Schedule, check_shorter
 
 _MARKER_RGB = (235, 70, 60)
 
@@ -121,10 +121,14 @@ class TaskVectorEnv(ManyEnvs):
     autoreset_mode: when a finished environment starts anew; with SAME_STEP, the default, the
         last observation of the episode is in info["final_obs"]
     observe_switch: whether `info` holds observation_switch: what would be observed at the switch,
-        with the new action in flight
+        with the new action in flight; at the next observation, where the switch comes later
 
     `info` holds, one row per environment: reward_before_switch and reward_after_switch (their
-    sum is the reward), latency_s and period_s. A copied or pickled environment starts afresh.
+    sum is the reward; all of it is before a switch that comes later than the next observation),
+    latency_s (of the decision of this step), period_s (to the next observation), pending (how many
+    decisions are, at the next observation), stale (how many were dropped in this step), lost
+    (whether the decision of this step never arrives). A copied or pickled environment starts
+    afresh.
     """
 
     def __init__(
@@ -157,7 +161,8 @@ class TaskVectorEnv(ManyEnvs):
         self._make_spaces()
         # What flies: displacements in units of the action scale, then the action's columns.
         dims = len(self.task.controlled.names)
-        self.flight = Flight(num_envs, (dims + len(self.layout.action),))
+        size = dims + len(self.layout.action)
+        self.flight = Flight(num_envs, (size,), timing.most_pending)
         self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
@@ -190,6 +195,7 @@ class TaskVectorEnv(ManyEnvs):
             features=settings.knowledge,
             stack_observations=settings.stack_observations,
             stack_actions=settings.stack_actions,
+            pending_slots=self.timing.pending_slots,
             units={
                 "vector_to_go": task.controlled.scale.tolist(),
                 "previous_action": "one-hot" if self._displacements is not None else [-1, 1],
@@ -221,24 +227,31 @@ class TaskVectorEnv(ManyEnvs):
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         decision = self._decode(actions)
-        latency, period, _ = self._schedule.coming()
-        period = np.minimum(period, self._limit_ticks - self.flight.now)  # the last may be cut
+        latency, interval, lost = self._schedule.coming()
+        period = np.minimum(interval, self._limit_ticks - self.flight.now)  # the last may be cut
+        stale = self.flight.stale.copy()
         self.plant.rewards = np.zeros_like(self.plant.rewards)
         self.plant.at_switch = self.plant.snapshot() if self.observe_switch else None
-        self.flight.capture(decision, latency, active)
+        self.flight.capture(decision, latency, active, lost)
         self.flight.period(self.plant, period, active)
         self._schedule.steps += 1
         self._past.push(self._base, decision[:, -len(self.layout.action) :])
-        self._latency_s = np.minimum(latency, period) * self.timing.tick_s
+        in_time = latency <= interval
+        taken = np.where(in_time, np.minimum(latency, period), latency)
+        measured = np.where(in_time & ~lost, taken, self.flight.latency)
+        self._latency_s = measured * self.timing.tick_s
         self.plant.check()
         info = {
             "reward_before_switch": self.plant.rewards[0],
             "reward_after_switch": self.plant.rewards[1],
-            "latency_s": self._latency_s.copy(),
+            "latency_s": taken * self.timing.tick_s,
             "period_s": period * self.timing.tick_s,
+            "pending": self.flight.count_pending(),
+            "stale": self.flight.stale - stale,
+            "lost": lost,
         }
         if self.plant.at_switch is not None:
-            late = ~self.flight.newest_in_force  # the episode ended first
+            late = ~self.flight.newest_in_force
             if late.any():
                 self.plant.record(self.plant.at_switch, late)
             info["observation_switch"] = self._observe(self.plant.at_switch)
@@ -280,10 +293,14 @@ class TaskVectorEnv(ManyEnvs):
         return observation
 
     def _observe(self, now: Snapshot) -> Any:
+        columns, pending = slice(-len(self.layout.action), None), None
+        if "pending_actions" in self.layout.blocks:
+            pending = self.flight.pending(self.layout.pending_slots)[1][..., columns]
         return self.layout.assemble(
             self.task.observe(now.qpos, now.qvel),
             selection_time(self._latency_s, self.timing.latency_high_s),
             now.vector_to_go,
             self._past,
-            previous_action=self.flight.action[:, -len(self.layout.action) :],
+            previous_action=self.flight.action[:, columns],
+            pending_actions=pending,
         )

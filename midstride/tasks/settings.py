@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK
 from midstride.latency import Latency, read_latency
-from midstride.seconds import Time, as_seconds, check_tick_s, format_s, seconds_of
+from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task
 from midstride.tasks import cartpole, pendulum, pointmass
@@ -58,7 +58,7 @@ class TaskSettings(Environment):
         if execution_s is None and period_s is None:
             period_s = TASKS[self.task].PERIOD_S
         tick_s = check_tick_s(seconds_of(self.tick))
-        return Timing(read_latency(self.latency), period_s, execution_s, tick_s)
+        return Timing(read_latency(self.latency), period_s, execution_s, tick_s, self.thinker)
 
     def make(
         self,
@@ -79,13 +79,3 @@ def make_task(name: str, tick_s: float = 0.005) -> Task:
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}: choose from {', '.join(TASKS)}")
     return TASKS[name].make(check_tick_s(tick_s))
-
-
-def check_shorter(timing: Timing, limit_s: float) -> None:
-    """An error if a latency can be as long as an episode: nothing would ever be decided."""
-    if timing.latency_high_s >= limit_s:
-        meant = f"{timing.latency_high_s:g}ms"
-        raise ValueError(
-            f"a latency of {format_s(timing.latency_high_s)} is longer than an episode of "
-            f"{format_s(limit_s)}: did you mean {meant}?"
-        )

@@ -226,9 +226,9 @@ def test_train_evaluate_and_go_on(trained, capsys):
     assert code == 0
     rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
     assert rows == ["0", "25ms"]
-    code, _, err = run(capsys, "evaluate", str(trained), "--latency", "1s")
+    code, _, err = run(capsys, "evaluate", str(trained), "--latency", "100")
     assert code == 2
-    assert "longer than the period" in err
+    assert "did you mean 100ms?" in err
 
 
 def test_evaluating_needs_no_jax(trained):

@@ -144,7 +144,11 @@ def test_a_pickled_environment_starts_afresh_with_its_options():
             "objects must be a whole number or 2 values, each a whole number, got 'many'",
         ),
         ({"image_size": 0}, "image_size must be a whole number of at least 1, got 0"),
-        ({"latency": 0.4}, "a latency of 400 ms is longer than the period of 300 ms"),
+        (
+            {"latency": 8},
+            "a latency of 8 s is as long as an episode of 6 s, or longer: did you mean",
+        ),
+        ({"latency": "lost:0.1:0", "mode": "blocking"}, "waits for every decision, so none can be"),
         ({"latency": 0.033}, "latency of 33 ms .* 32 ms and 36 ms"),
         (
             {"object_set": "toys"},
@@ -598,7 +602,7 @@ def test_watching_leaves_a_film_and_a_picture(tmp_path, monkeypatch, capsys):
     for bad, message in (
         (["--objects", "9"], "a bin holds 1 to 5 objects, got 9"),
         (["--episodes", "0"], "episodes must be a whole number of at least 1"),
-        (["--latency", "1s"], "longer than the period"),
+        (["--latency", "10s"], "as long as an episode of 6 s"),
         (["--noise", "2"], "noise must be a number from 0 to 1"),
         (["--seed", "-1"], "seed must be a whole number"),
         (["--policy", "scriptd"], "unknown policy 'scriptd': choose from scripted, blind, random"),

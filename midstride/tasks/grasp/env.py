@@ -43,9 +43,10 @@ class GraspVectorEnv(ManyEnvs):
 
     An action has seven columns: a displacement (x, y, z, yaw) in [-1, 1], and the commands close,
     open and terminate, on above 0.5. `info` holds, one row per environment: reward_before_switch
-    and reward_after_switch, latency_s, period_s, and the knowledge about the action in flight,
-    used or not: previous_action, selection_time, vector_to_go. Where an episode ends also success,
-    duration_s, policy_duration_s, completion, completion_until_switch and jerk (docs/grasping.md).
+    and reward_after_switch, latency_s, period_s, pending, stale and lost (as in `TaskVectorEnv`),
+    and the knowledge about what is in flight, used or not: previous_action, pending_actions (if any
+    can be), selection_time, vector_to_go. Where an episode ends also success, duration_s,
+    policy_duration_s, completion, completion_until_switch and jerk (docs/grasping.md).
     """
 
     def __init__(
@@ -72,7 +73,11 @@ class GraspVectorEnv(ManyEnvs):
         self.timing = s.timing()
         self.scenes = settled_scenes(s.object_set, s.scenes, *s.counts, s.scene_seed)
         self.world = World(
-            num_envs, designs_of(s.object_set), s.counts[1], min(cores, self.num_envs)
+            num_envs,
+            designs_of(s.object_set),
+            s.counts[1],
+            min(cores, self.num_envs),
+            self.timing.most_pending,
         )
         self.sight = sight.Sight(
             self.world,
@@ -83,7 +88,6 @@ class GraspVectorEnv(ManyEnvs):
         )
         self._schedule = Schedule(self.timing, num_envs, s.max_steps)
         self._finished = np.zeros(num_envs, bool)
-        self._latency_s: Array = np.zeros(num_envs)
         self._measures = Measures(num_envs)
         self._is_image = s.observation == "image"
         self._make_spaces()
@@ -108,7 +112,14 @@ class GraspVectorEnv(ManyEnvs):
         seen = tuple(f"object{k}:{part}" for k in range(self.world.slots) for part in sight.OBJECT)
         base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
         units = {"vector_to_go": [*SCALE.tolist(), 1.0], "previous_action": "as the action is"}
-        self.layout = Layout(base, columns.NAMES, CONTROLLED, self.settings.knowledge, units=units)
+        self.layout = Layout(
+            base,
+            columns.NAMES,
+            CONTROLLED,
+            self.settings.knowledge,
+            pending_slots=self.timing.pending_slots,
+            units=units,
+        )
         bound = np.full(len(base), 1 if self._is_image else np.inf)
         low, high = self.layout.bounds(
             0 * bound if self._is_image else -bound, bound, columns.LOW, columns.HIGH
@@ -149,38 +160,43 @@ class GraspVectorEnv(ManyEnvs):
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         actions = self._checked(actions)
-        latency, period, _ = self._schedule.coming()
+        latency, period, lost = self._schedule.coming()
+        flight = self.world.flight
+        stale = flight.stale.copy()
         at_switch: list[tuple[Mask, Any]] = []
 
         def observe(which: Mask) -> None:
-            self._latency_s[which] = latency[which] * TICK_S
-            if self.observe_switch:
-                at_switch.append((which, self._observe(np.flatnonzero(which))))
+            newest = which & flight.newest_in_force
+            if self.observe_switch and newest.any():
+                at_switch.append((newest, self._observe(np.flatnonzero(newest))))
 
         decision = self.world.decide(
-            actions, latency, None if self.mode == "blocking" else period, active, observe
+            actions, latency, None if self.mode == "blocking" else period, active, observe, lost
         )
         self._check_physics()
         self._schedule.steps += active
-        self._latency_s = latency * TICK_S
         pose = self.world.pose()
         self._measures.add(decision, pose, active)
 
-        terminate = actions[:, columns.TERMINATE] > 0.5
+        terminate = (actions[:, columns.TERMINATE] > 0.5) & ~lost
         lifted = self.world.lifted().any(axis=1)
         last = terminate | (self._schedule.steps >= self.settings.max_steps)
         self._finished = ~active | last | (lifted & self.settings.end_on_success)
         success = lifted & self._finished & active
-        share = latency / np.maximum(decision.period_ticks, 1)
+        switched = flight.newest_in_force
+        share = np.where(switched, latency / np.maximum(decision.period_ticks, 1), 1.0)
         penalty = np.where(active, self.settings.step_penalty, 0.0)
         paid = success.astype(float)
-        before = np.where(terminate, paid, 0.0) - penalty * share
-        after = np.where(terminate, 0.0, paid) - penalty * (1 - share)
+        before = np.where(terminate | ~switched, paid, 0.0) - penalty * share
+        after = np.where(terminate | ~switched, 0.0, paid) - penalty * (1 - share)
         info: Info = {
             "reward_before_switch": before,
             "reward_after_switch": after,
-            "latency_s": self._latency_s.copy(),
+            "latency_s": latency * TICK_S,
             "period_s": decision.period_ticks * TICK_S,
+            "pending": flight.count_pending(),
+            "stale": flight.stale - stale,
+            "lost": lost,
         }
         if self.observe_switch:
             info["observation_switch"] = self._gathered(at_switch)
@@ -214,11 +230,15 @@ class GraspVectorEnv(ManyEnvs):
         return whole
 
     def _knowledge(self) -> Info:
-        return {
-            "previous_action": self.world.flight.action.astype(np.float32),
-            "selection_time": selection_time(self._latency_s, self.timing.latency_high_s),
+        flight, slots = self.world.flight, self.layout.pending_slots
+        known = {
+            "previous_action": flight.action.astype(np.float32),
+            "selection_time": selection_time(flight.latency * TICK_S, self.timing.latency_high_s),
             "vector_to_go": self.world.vector_to_go(),
         }
+        if slots:
+            known["pending_actions"] = flight.pending(slots)[1].astype(np.float32)
+        return known
 
     @property
     def _over(self) -> Mask:
@@ -232,7 +252,6 @@ class GraspVectorEnv(ManyEnvs):
             self._schedule.begin(int(i), self._rngs[i])
             self.sight.paint(int(i), self._rngs[i])
         self._finished[ids] = False
-        self._latency_s[ids] = 0
         self._measures.reset(ids)
 
     def _capture(self, ids: NDArray[np.integer] | None = None) -> Any:
@@ -261,15 +280,19 @@ class GraspVectorEnv(ManyEnvs):
 
     def _state(self, ids: NDArray[np.integer]) -> Any:
         world, pose = self.world, self.world.pose()[ids]
+        pending = None
+        if "pending_actions" in self.layout.blocks:
+            pending = world.flight.pending(self.layout.pending_slots)[1][ids]
         base = sight.hand_of(world, ids, pose)
         if not self._is_image:
             base = np.concatenate([base, sight.places_of(world, ids, pose)], axis=1)
         return self.layout.assemble(
             base,
-            selection_time(self._latency_s[ids], self.timing.latency_high_s),
+            selection_time(world.flight.latency[ids] * TICK_S, self.timing.latency_high_s),
             world.vector_to_go()[ids],
             Past(self.layout, len(ids)),
             previous_action=world.flight.action[ids],
+            pending_actions=pending,
         )
 
     def _check_physics(self) -> None:

@@ -20,8 +20,9 @@ class Measures:
     """What is reported of an episode, summed up while it runs.
 
     completion: of the commanded displacements, how much was done when the next observation was
-        taken: what was moved along the commanded directions (overshoot left out), summed, over
-        the sum of their lengths; completion_until_switch: the same when the next action took over.
+        taken, or the next action took over before it: what was moved along the commanded directions
+        (overshoot left out), summed, over the sum of their lengths; completion_until_switch: the
+        same when the next action took over. Decisions that never came into force do not count.
     jerk: root mean square of the fingertips' third derivative, from their places at every turn of
         the controller.
     """
@@ -57,11 +58,16 @@ class Measures:
         fresh = active & np.isnan(self.first_latency_s)
         self.first_latency_s[fresh] = latency_s[fresh]
 
-        switch, asked = decision.pose_at_switch[:, :3], decision.commanded[:, :3]
-        self.until_switch_m += np.where(active, _along(switch - self.from_m, self.asked_m), 0)
-        self.commanded_m += np.where(active, np.linalg.norm(asked, axis=1), 0)
-        self.executed_m += np.where(active, _along(pose[:, :3] - switch, asked), 0)
-        self.from_m[active], self.asked_m[active] = switch[active], asked[active]
+        new = np.zeros(len(active), bool)  # the action in force came into force in this period
+        for which, place, displacement in decision.switches:
+            here, asked = place[:, :3], displacement[:, :3]
+            done = _along(here - self.from_m, self.asked_m)
+            self.until_switch_m[which] += done[which]
+            self.executed_m[which & new] += done[which & new]
+            self.commanded_m[which] += np.linalg.norm(asked, axis=1)[which]
+            self.from_m[which], self.asked_m[which] = here[which], asked[which]
+            new |= which
+        self.executed_m[new] += _along(pose[:, :3] - self.from_m, self.asked_m)[new]
         self._add_jerk(decision)
 
     def _add_jerk(self, decision: Decision) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.latency import Latency, latency_text, read_latency
+from midstride.latency import Latency, latency_text, loses, read_latency
 from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
-from midstride.timing import Timing
+from midstride.timing import Timing, check_shorter
 
 PERIOD_S = 0.3
 EVALUATION_SCENE_COUNT = 512
@@ -91,10 +91,18 @@ class GraspSettings(Environment):
         if self.mode == "blocking":
             if period_s is not None or execution_s is not None:
                 raise ValueError("in blocking mode an action takes the time it takes: no period")
+            if loses(latency):
+                raise ValueError(
+                    "in blocking mode the arm waits for every decision, so none can be lost: use "
+                    "mode concurrent, or a latency without lost decisions"
+                )
             return Timing(latency, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
         if period_s is None and execution_s is None:
             period_s = PERIOD_S
-        return Timing(latency, period_s, execution_s, TICK_S)
+        timing = Timing(latency, period_s, execution_s, TICK_S, self.thinker)
+        if period_s is not None:
+            check_shorter(timing, self.max_steps * period_s)
+        return timing
 
     def make(
         self,
@@ -120,4 +128,5 @@ class GraspSettings(Environment):
 
     @property
     def label(self) -> str:
-        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}"
+        thinker = "" if self.thinker == "pipelined" else f"-{self.thinker}"
+        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}{thinker}"

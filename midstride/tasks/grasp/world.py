@@ -71,8 +71,9 @@ class Decision:
 
     latency_ticks: NDArray[np.int64]
     period_ticks: NDArray[np.int64]
-    pose_at_switch: Array  # (n, 4)
-    commanded: Array  # displacement that the action asked for, within the workspace (n, 4)
+    # At every switch: where; the pose (n, 4); the displacement that the action which comes into
+    # force asks for, within the workspace (n, 4).
+    switches: list[tuple[Mask, Array, Array]]
     # At every turn of the controller: ticks to the next (0: not under way), measured joints.
     trail: list[tuple[NDArray[np.int64], Array]]
 
@@ -80,8 +81,18 @@ class Decision:
 class World:
     """`n` arms over bins. Nothing here knows of rewards, images or episodes."""
 
-    def __init__(self, n: int, designs: tuple[Design, ...], slots: int, threads: int) -> None:
-        """`n` bins that hold up to `slots` of the objects of `designs` each."""
+    def __init__(
+        self,
+        n: int,
+        designs: tuple[Design, ...],
+        slots: int,
+        threads: int,
+        most_pending: int = 1,
+    ) -> None:
+        """`n` bins that hold up to `slots` of the objects of `designs` each.
+
+        most_pending: decisions that can be under way at once
+        """
         self.n = n
         self.slots = slots
         self.designs = designs
@@ -101,13 +112,13 @@ class World:
         self.grip = np.full(n, FINGER_OPEN_M)  # target of each finger
         self._extents = np.stack([design.half_extents for design in designs])
         self.half_extents = np.zeros((n, slots, 3))  # of each object
-        self.flight = Flight(n, (columns.SIZE,))
+        self.flight = Flight(n, (columns.SIZE,), most_pending)
         # Of the period under way: ticks since its capture, those since each controller's turns are
         # counted from, the fingers at the last turn; see `Decision` for the rest.
         self._elapsed = 0
         self._since_event = np.zeros(n, np.int64)
         self._fingers = np.zeros((n, 2))
-        self._pose_at_switch, self._commanded = np.zeros((n, 4)), np.zeros((n, 4))
+        self._switches: list[tuple[Mask, Array, Array]] = []
         self._trail: list[tuple[Ticks, Array]] = []
         self._at_switch: Callable[[Mask], None] = lambda which: None
         # Called at every turn of the controller, with the ticks since the capture: for films.
@@ -203,25 +214,28 @@ class World:
         period_ticks: Ticks | None,
         active: Mask | None = None,
         at_switch: Callable[[Mask], None] = lambda which: None,
+        lost: Mask | None = None,
     ) -> Decision:
         """From capture to next capture. Without periods: until the hand has arrived (blocking).
 
-        actions: (n, 7), see `actions.py`; one that terminates ends its period at the switch
+        actions: (n, 7), see `actions.py`; one that terminates, and is not lost, ends its period
+            at the switch, though that be longer than others are
         active: who takes part
         at_switch: called when new actions have come into force in some environments, and nothing
             of them is done
+        lost: whose decision never arrives
         """
         end = np.full(self.n, NEVER) if period_ticks is None else period_ticks
-        end = np.where(actions[:, columns.TERMINATE] > 0.5, latency_ticks, end)
+        ends = actions[:, columns.TERMINATE] > 0.5
+        end = np.where(ends if lost is None else ends & ~lost, latency_ticks, end)
         self._elapsed = 0
         self._since_event[:] = 0
         self._fingers = self.qpos[:, self.places.fingers].copy()
-        self._pose_at_switch, self._commanded = np.zeros((self.n, 4)), np.zeros((self.n, 4))
-        self._trail = []
+        self._switches, self._trail = [], []
         self._at_switch = at_switch
-        self.flight.capture(actions, latency_ticks, active)
+        self.flight.capture(actions, latency_ticks, active, lost)
         passed = self.flight.period(self, end, active)
-        return Decision(latency_ticks, passed, self._pose_at_switch, self._commanded, self._trail)
+        return Decision(latency_ticks, passed, self._switches, self._trail)
 
     def switch(self, which: Mask, actions: Array) -> None:
         """Goals relative to where the hands are now, within the workspace."""
@@ -231,8 +245,7 @@ class World:
         self.goal[which] = goal[which]
         self.grip[which & (grip > 0)] = FINGER_OPEN_M
         self.grip[which & (grip < 0)] = FINGER_CLOSED_M
-        self._pose_at_switch[which] = pose[which]
-        self._commanded[which] = kinematics.difference(goal, pose)[which]
+        self._switches.append((which, pose, kinematics.difference(goal, pose)))
         self._since_event[which] = 0
         self._at_switch(which)
 
