@@ -29,7 +29,7 @@ from midstride.timing import Thinker, Timing
 Array = NDArray[np.float64]
 Info = dict[str, Any]
 
-_AHEAD = 64  # latencies drawn at a time
+AHEAD = 64  # latencies drawn at a time
 
 
 class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
@@ -221,7 +221,7 @@ def steps_of(timing: Timing, rng: np.random.Generator) -> Iterator[tuple[int, in
 
     def following() -> Iterator[tuple[int, int, bool]]:
         while True:
-            latency, interval, lost = draw(_AHEAD)
+            latency, interval, lost = draw(AHEAD)
             yield from zip(latency.tolist(), interval.tolist(), lost.tolist(), strict=True)
 
     return following()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import SyncVectorEnv
 
 from midstride.envs.physics import MovesByTicks
 from midstride.latency import LatencyModel, as_latency
@@ -91,7 +92,7 @@ def steps_time(env: Any, step_s: float | None, tick_s: float | None = None) -> O
     if step_s is None:
         step_s = _own_dt(env)
     if step_s is None:
-        shown = _attribute(env, "metadata", {}).get("render_fps")
+        shown = env.metadata.get("render_fps")
         hint = f" (it is drawn {shown} times a second)" if shown else ""
         raise ValueError(
             f"{env.unwrapped} does not say how long a step lasts{hint}: give step_s in seconds, on "
@@ -102,14 +103,11 @@ def steps_time(env: Any, step_s: float | None, tick_s: float | None = None) -> O
 
 def _own_dt(env: Any) -> float | None:
     """Seconds of a step, where the environment has them by the name that Gymnasium's have."""
-    dt = _attribute(env, "dt", None)
+    inner = env.unwrapped
+    dt = getattr(inner.envs[0].unwrapped if isinstance(inner, SyncVectorEnv) else inner, "dt", None)
     if isinstance(dt, bool) or not isinstance(dt, (int, float, np.number)):
         return None
     return float(dt) if math.isfinite(dt) and dt > 0 else None
-
-
-def _attribute(env: Any, name: str, default: Any) -> Any:
-    return getattr(env.unwrapped, name, default)
 
 
 def _longest_s(env: Any, step_s: float) -> float | None:
