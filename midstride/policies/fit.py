@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.policies.archive import first_line
-from midstride.policies.callables import as_policy
+from midstride.policies.callables import BatchPolicy, RowPolicy, as_policy
 
 _EXACT = ("q", "cem", "sb3")  # kinds whose actions need no second look
 
@@ -42,15 +42,16 @@ def check_observation(policy: Any, space: Any) -> None:
     """An error if the space is not what the policy was trained on."""
     if policy.observation_size is None:
         return
-    state = space["state"] if isinstance(space, spaces.Dict) else space
-    shape = state.shape
+    state = space.spaces.get("state") if isinstance(space, spaces.Dict) else space
+    shape = getattr(state, "shape", None)
     trained = _description(policy).get("observation_shape")
     wanted = tuple(trained) if trained else (policy.observation_size,)
     if shape != wanted:
         columns = wanted[0] if len(wanted) == 1 else wanted
         raise ValueError(
-            f"the policy observes {columns} columns, the environment gives {shape}: evaluate it on "
-            "the task and knowledge that it was trained with"
+            f"the policy observes {columns} columns, the environment gives "
+            f"{shape or _said(space)}: evaluate it on the task and knowledge that it was trained "
+            "with"
         )
 
 
@@ -106,7 +107,9 @@ class FittedPolicy:
     def __call__(self, observation: Any) -> Any:
         """An action, or one for each of a batch."""
         n = self._rows(observation)
-        found = np.asarray(self._first(observation) if self._is_new else self.policy(observation))
+        found = np.asarray(
+            self._first(observation, n) if self._is_new else self._act(observation, n)
+        )
         actions = self._raw(found, n) if self._is_raw else self._shaped(found, n)
         if self._is_new:
             self._check(actions)
@@ -124,10 +127,15 @@ class FittedPolicy:
         shape = np.shape(given)
         return None if shape == space.shape else shape[0]
 
-    def _first(self, observation: Any) -> Any:
+    def _act(self, observation: Any, n: int | None) -> Any:
+        if isinstance(self.policy, (RowPolicy, BatchPolicy)):
+            return self.policy.act(observation, n)
+        return self.policy(observation)
+
+    def _first(self, observation: Any, n: int | None) -> Any:
         """The first time, whatever it raises is a sentence."""
         try:
-            return self.policy(observation)
+            return self._act(observation, n)
         except Exception as error:  # whatever the user's own code raises
             raise ValueError(
                 f"the policy cannot act on the environment's first observation: "

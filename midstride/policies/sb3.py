@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,11 @@ class Head:
     squash: bool = False  # by tanh, then from [-1, 1] to the bounds; else cut at the bounds
     most: float = math.inf  # of the last layer's numbers, before they are squashed
 
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = (np.array(self.action[name], np.float32) for name in ("low", "high"))
+        return low, high
+
     def __call__(self, x: Array) -> NDArray[Any]:
         """(n, outputs) -> actions (n, ...)"""
         action = self.action
@@ -73,7 +79,7 @@ class Head:
             return np.stack([part.argmax(axis=1) for part in parts], axis=1)
         if action["kind"] == "multi_binary":  # the mode of a Bernoulli distribution, rounded
             return (x > 0).astype(np.int8)
-        low, high = (np.array(action[name], np.float32) for name in ("low", "high"))
+        low, high = self.bounds
         x = x.reshape(-1, *low.shape)
         if not self.squash:
             return np.clip(x, low, high)

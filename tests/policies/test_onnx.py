@@ -1,6 +1,7 @@
 """Policies in ONNX files."""
 
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -56,6 +57,8 @@ def test_what_outputs_mean_depends_on_the_actions(tmp_path):
     in_box = fit(policy, SEEN, box)
     np.testing.assert_allclose(in_box(ROWS), np.clip(outputs, box.low, box.high), rtol=1e-5)
     assert in_box(ROWS[0]).shape == (4,)
+    again = pickle.loads(pickle.dumps(in_box))  # as another process gets it
+    np.testing.assert_array_equal(again(ROWS), in_box(ROWS))
     chosen = fit(policy, SEEN, spaces.Discrete(4, start=2))
     np.testing.assert_array_equal(chosen(ROWS), outputs.argmax(axis=1) + 2)
     assert chosen(ROWS[0]) == outputs[0].argmax() + 2
