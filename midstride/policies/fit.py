@@ -23,11 +23,11 @@ def fit(policy: Any, observation_space: Any, action_space: Any) -> Any:
     become actions: whole numbers as they are, one value for each choice by the largest,
     continuous ones cut at the bounds.
     """
-    policy = as_policy(policy)
+    policy = policy.policy if isinstance(policy, FittedPolicy) else as_policy(policy)
     said = _description(policy)
     check_observation(policy, observation_space)
     _check_action(said.get("action"), action_space)
-    if said.get("kind") in _EXACT or isinstance(policy, FittedPolicy):
+    if said.get("kind") in _EXACT:
         return policy
     return FittedPolicy(policy, observation_space, action_space)
 
