@@ -18,9 +18,9 @@ def fit(policy: Any, observation_space: Any, action_space: Any) -> Any:
     """The policy as one that acts in these spaces, or one sentence why it cannot.
 
     policy: anything that `as_policy` takes.
-    What a policy knows of itself is compared before anything runs; the actions of one that
-    knows little are looked at when it first acts. Outputs of a network (ONNX, TorchScript)
-    become actions: whole numbers as they are, one value for each choice by the largest,
+    What a policy knows of itself is compared before anything runs, a network is tried once; the
+    actions of one that knows little are looked at when it first acts. Outputs of a network (ONNX,
+    TorchScript) become actions: whole numbers as they are, one value for each choice by the largest,
     continuous ones cut at the bounds.
     """
     policy = policy.policy if isinstance(policy, FittedPolicy) else as_policy(policy)
@@ -29,7 +29,9 @@ def fit(policy: Any, observation_space: Any, action_space: Any) -> Any:
     _check_action(said.get("action"), action_space)
     if said.get("kind") in _EXACT:
         return policy
-    return FittedPolicy(policy, observation_space, action_space)
+    fitted = FittedPolicy(policy, observation_space, action_space)
+    fitted.try_network()
+    return fitted
 
 
 def _description(policy: Any) -> dict[str, Any]:
@@ -118,6 +120,12 @@ class FittedPolicy:
             return actions
         return int(actions[0]) if isinstance(self._space, spaces.Discrete) else actions[0]
 
+    def try_network(self) -> None:
+        """An error if a network's outputs tell no action; it remembers nothing of the trial."""
+        if self._is_raw and isinstance(self._seen, spaces.Box):
+            seen = np.ones(self._seen.shape, self._seen.dtype)
+            self._raw(np.asarray(self._first(seen, None)), None)
+
     def _rows(self, observation: Any) -> int | None:
         """How many observations of a batch there are, None for a single one."""
         space, given = self._seen, observation
@@ -138,7 +146,7 @@ class FittedPolicy:
             return self._act(observation, n)
         except Exception as error:  # whatever the user's own code raises
             raise ValueError(
-                f"the policy cannot act on the environment's first observation: "
+                "the policy cannot act on what the environment observes: "
                 f"{type(error).__name__}: {first_line(error)}"
             ) from error
 

@@ -134,7 +134,9 @@ def test_the_first_action_is_looked_at():
         fit(lambda seen: seen, SEEN, FORCE)(ROWS)
     with pytest.raises(ValueError, match=r"gives shape \(3,\) for one observation, the env.* Box"):
         fit(lambda seen: seen, SEEN, FORCE)(ROWS[0])
-    with pytest.raises(ValueError, match=r"first observation: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        ValueError, match=r"environment observes: ZeroDivisionError: division by zero"
+    ):
         fit(lambda seen: 1 / 0, SEEN, FORCE)(ROWS)
     with pytest.raises(ValueError, match="not all finite numbers"):
         fit(lambda seen: [np.nan, 0], SEEN, FORCE)(ROWS)
@@ -247,6 +249,8 @@ def test_torchscript_only_with_trust(tmp_path):
     np.testing.assert_array_equal(again(ROWS), policy(ROWS))
     chosen = fit(load(tmp_path / "policy.pt", trust=True), SEEN, spaces.Discrete(2))
     np.testing.assert_array_equal(chosen(ROWS), ROWS[:, :2].argmax(axis=1))
+    with pytest.raises(ValueError, match=r"gives shape \(2,\) for one observation, .* Discrete"):
+        fit(policy, SEEN, spaces.Discrete(3))
     torch.save({"w": torch.zeros(2)}, tmp_path / "state.pt")
     with pytest.raises(ValueError, match=r"no TorchScript program; if it is a state dict \(Clean"):
         load(tmp_path / "state.pt", trust=True)

@@ -66,8 +66,8 @@ def test_what_outputs_mean_depends_on_the_actions(tmp_path):
     np.testing.assert_array_equal(several(ROWS)[:, 1], outputs[:, 1:].argmax(axis=1))
     assert several(ROWS[0]).shape == (2,)
     for space in (spaces.Discrete(3), spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 3])):
-        with pytest.raises(ValueError, match=r"gives shape \(7, 4\) for 7 observations, the env"):
-            fit(policy, SEEN, space)(ROWS)
+        with pytest.raises(ValueError, match=r"gives shape \(4,\) for one observation, the env"):
+            fit(policy, SEEN, space)
     with pytest.raises(ValueError, match=r"observes 3 columns, the environment gives \(5,\)"):
         fit(policy, spaces.Box(-1, 1, (5,)), box)
 
