@@ -18,10 +18,10 @@ def fit(policy: Any, observation_space: Any, action_space: Any) -> Any:
     """The policy as one that acts in these spaces, or one sentence why it cannot.
 
     policy: anything that `as_policy` takes.
-    What a policy knows of itself is compared before anything runs, a network is tried once; the
+    What a policy knows of itself is compared before anything runs, and a network is tried once; the
     actions of one that knows little are looked at when it first acts. Outputs of a network (ONNX,
-    TorchScript) become actions: whole numbers as they are, one value for each choice by the largest,
-    continuous ones cut at the bounds.
+    TorchScript) become actions: whole numbers as they are, one value for each choice by the
+    largest, continuous ones cut at the bounds.
     """
     policy = policy.policy if isinstance(policy, FittedPolicy) else as_policy(policy)
     said = _description(policy)
