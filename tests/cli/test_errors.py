@@ -148,6 +148,7 @@ BAD = {
     "evaluate nowhere.zip --env InvertedPendulum-v5": "there is no nowhere.zip: give the folder",
     "evaluate {sac.zip} --env InvertedPendulum-v5 --normalize {text.pkl}": "numpy.savez('stats",
     "evaluate {sac.zip} --env InvertedPendulum-v5 --normalize {no.npz}": "it is no regular file",
+    "evaluate {begun} --step 20ms": "--step is of an environment that is named: give --env ID",
     "evaluate {sac.zip} --trust=yes": "--trust takes no value, got 'yes'",
     "evaluate {begun} --episodes 0": "episodes must be a whole number of at least 1, got 0",
     "train --resume nowhere": "is not the folder of a run",
