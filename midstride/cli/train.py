@@ -2,8 +2,8 @@
 
 The folder runs/NAME then holds everything about the run: config.json (every setting),
 metrics.jsonl, result.json, the policy (load it with midstride.load), a checkpoint, curve.png
-and video.mp4. Ctrl-C saves a checkpoint, and --resume goes on from it, also with more steps
-than before.
+and video.mp4. Ctrl-C, SIGTERM and SIGHUP save a checkpoint, and --resume goes on from it, also
+with more steps than before.
 
 examples:
   midstride train cartpole --latency 50ms --execution 0 --knowledge vector_to_go --name aware
