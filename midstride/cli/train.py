@@ -210,8 +210,10 @@ def _how_to_go_on(
     stop: KeyboardInterrupt, folder: Path, folders: Sequence[Path], options: Options
 ) -> str:
     """What is told at an interrupt; a single training has said what it saved."""
+    from midstride.disk.runs import checkpoints_in, read_result
+
     said, what = str(stop), word(number_of(stop))
-    if not said and not any((each / "config.json").exists() for each in folders):
+    if not said and not any(checkpoints_in(each) or read_result(each) for each in folders):
         return f"{what} before there was anything to save"
     where = folder.name if folder.parent == _RUNS else str(folder)
     seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""
