@@ -148,7 +148,10 @@ class Faulty(InvertedPendulumEnv):
 for _name in FAULTS:
     if f"{_name}-v0" not in gymnasium.registry:
         gymnasium.register(
-            f"{_name}-v0", entry_point=Faulty, kwargs={"fault": _name}, max_episode_steps=20
+            f"{_name}-v0",
+            entry_point="attacks.environments:Faulty",
+            kwargs={"fault": _name},
+            max_episode_steps=20,
         )
 
 
