@@ -113,10 +113,12 @@ def checked(name: str, value: Any, hint: Any) -> Any:
     raise ValueError(f"{shown(name)} must be {describe(hint)}, got {shown(repr(value))}")
 
 
+@cache
 def _notes(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
+@cache
 def _options(hint: Any) -> tuple[Any, ...]:
     """The types of a union, notes left out."""
     if get_origin(hint) is Annotated:
