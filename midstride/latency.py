@@ -374,7 +374,10 @@ Latency = Annotated[
 
 def read_latency(latency: str | float | LatencyModel) -> LatencyModel:
     """A latency model from text, a number of seconds or a model."""
-    return parse_latency(latency) if isinstance(latency, str) else as_latency(latency)
+    try:
+        return parse_latency(latency) if isinstance(latency, str) else as_latency(latency)
+    except RecursionError:
+        raise ValueError("a latency is not made of so many others") from None
 
 
 def latency_text(latency: str | float | LatencyModel) -> str:

@@ -18,7 +18,7 @@ from midstride.learn.agent import Agent, AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.qtopt import QTOpt
-from midstride.settings import Settings, check_name, types_of
+from midstride.settings import Settings, check_name, shown, types_of
 from midstride.tasks.registry import environment_from, settings_of
 
 AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
@@ -26,7 +26,7 @@ AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
 
 def agent_called(name: Any) -> type[Agent]:
     if not isinstance(name, str) or name not in AGENTS:
-        raise ValueError(f"unknown agent {name!r}: choose from {', '.join(AGENTS)}")
+        raise ValueError(f"unknown agent {shown(repr(name))}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
 
 

@@ -24,7 +24,9 @@ def demonstrations(
 ) -> FrameReplay:
     """Fill a replay from `path`, or by demonstrating if it is not there; then it is."""
     if path is not None:
-        with suppress(ValueError):  # not there, or damaged: they can be made again
+        with suppress(
+            ValueError, LookupError, TypeError
+        ):  # not there, or damaged: they can be made again
             arrays, _ = read_tensors(path)
             replay.restore(arrays)
             return replay

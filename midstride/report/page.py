@@ -39,8 +39,7 @@ _LINES = ("-", "--", ":", "-.")
 
 def write_report(folder: Path, console: Console) -> None:
     """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
-    rows = read_table(folder)
-    name, swept, specification = _about(folder, rows)
+    name, swept, specification, rows = report_of(folder)
     returns = by_arm(rows)
     draws, values = paired(returns)
     failed = [row for row in rows if row["status"] != "done"]
@@ -86,9 +85,9 @@ def write_report(folder: Path, console: Console) -> None:
     console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
 
 
-def _about(folder: Path, rows: Rows) -> tuple[str, list[str], str]:
-    """Name, settings that differ, and specification of a sweep whose table has these rows."""
-    about = read_about(folder)
+def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
+    """Name, settings that differ, specification and table of a sweep, if they fit together."""
+    rows, about = read_table(folder), read_about(folder)
     for name in about["swept"]:
         if name not in rows[0]:
             raise ValueError(f"{folder / SWEEP} is damaged: {TABLE} has no column {shown(name)}")
@@ -98,7 +97,7 @@ def _about(folder: Path, rows: Rows) -> tuple[str, list[str], str]:
             f"{folder} has {len(arms)} arms and {len(about['swept'])} settings that differ: a "
             f"report is of at most {_MOST_ARMS} and {_MOST_PANELS}"
         )
-    return about["name"], about["swept"], about["specification"]
+    return about["name"], about["swept"], about["specification"], rows
 
 
 # --- Plots ---------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Attacks on what is promised of files, faults and signals; `python -m attacks` runs them."""
