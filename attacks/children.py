@@ -54,12 +54,6 @@ def prepare(cache: Path) -> None:
     """Import what commands need, and keep what they compile in a folder."""
     import jax
 
-    import midstride.learn.agents
-    import midstride.report.film
-    import midstride.report.page
-    import midstride.sweep.engine
-    import midstride.tasks.env
-
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
