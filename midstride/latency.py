@@ -6,7 +6,7 @@ checks that its latencies fit the tick and the period.
 
 from __future__ import annotations
 
-import csv
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.seconds import check_time_s, format_s, parse_s
+from midstride.settings import shown
+from midstride.traces import read_trace
 
 Rounding = Literal["exact", "up", "nearest"]
 NextLatencies = Callable[[int], NDArray[np.float64]]
+_LONG_NAME = 60
 
 
 def _check_rounding(rounding: str) -> None:
@@ -188,7 +191,7 @@ class Trace:
         start: Literal["random", "first"] = "random",
     ) -> Trace:
         """Read a trace: a column `latency_s` or `latency_ms`, or one bare column of seconds."""
-        return cls(tuple(_read_trace(Path(path))), rounding, start)
+        return cls(tuple(read_trace(Path(path))), rounding, start)
 
     @property
     def values_s(self) -> NDArray[np.float64]:
@@ -230,39 +233,6 @@ class OnScaleOf:
         return self.latency.episode(rng)
 
 
-def _read_trace(path: Path) -> list[float]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark before the text
-        lines = [row for row in csv.reader(text.splitlines()) if any(row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"cannot read the latency trace {path}: {error}") from None
-    if not lines:
-        raise ValueError(f"the latency trace {path} is empty: it needs one latency per line")
-
-    header = [cell.strip().lower() for cell in lines[0]]
-    column, unit, first = 0, 1.0, 0
-    named = [i for i, name in enumerate(header) if name in ("latency_s", "latency_ms")]
-    if named:
-        column, first = named[0], 1
-        unit = 1e-3 if header[column] == "latency_ms" else 1.0
-    elif len(header) > 1:
-        raise ValueError(
-            f"the latency trace {path} has {len(header)} columns and none is named latency_s or "
-            f"latency_ms: {', '.join(header)}"
-        )
-    latencies_s = []
-    for number, row in enumerate(lines[first:], start=first + 1):
-        try:
-            latencies_s.append(float(row[column]) * unit)
-        except (ValueError, IndexError):
-            raise ValueError(
-                f"row {number} of the latency trace {path} has no latency: {','.join(row)!r}"
-            ) from None
-    if not latencies_s:
-        raise ValueError(f"the latency trace {path} has a header and no latencies")
-    return latencies_s
-
-
 def as_latency(latency: float | LatencyModel) -> LatencyModel:
     """A latency model from a number of seconds or a model."""
     if isinstance(latency, (int, float, np.number)):
@@ -280,13 +250,16 @@ def parse_latency(text: str) -> LatencyModel:
 
     '25ms' is fixed; 'episode:0,5ms,25ms' is drawn at each reset; 'step:0,5ms,25ms' at each step;
     'trace:latencies.csv' replays measured ones, which must fit the tick, unless it is said how they
-    are rounded: 'trace:latencies.csv,up' or 'trace:latencies.csv,nearest'.
+    are rounded: 'trace:latencies.csv,up' or 'trace:latencies.csv,nearest'. 'replay:12ms,15ms,up' is
+    a trace by its values: what a run's files hold of it.
     """
     kind, colon, rest = text.partition(":")
     if not colon:
         return Fixed(check_time_s(parse_s(text), "latency"))
     if kind == "trace":
         return _parse_trace(rest)
+    if kind == "replay":
+        return _parse_replay(rest)
     if kind not in ("episode", "step"):
         raise ValueError(
             f"{text!r} is not a latency: write 25ms, episode:0,5ms,25ms, step:0,5ms,25ms, "
@@ -304,14 +277,24 @@ Latency = Annotated[
 
 def read_latency(latency: str | float | LatencyModel) -> LatencyModel:
     """A latency model from text, a number of seconds or a model."""
-    return parse_latency(latency) if isinstance(latency, str) else as_latency(latency)
+    try:
+        return parse_latency(latency) if isinstance(latency, str) else as_latency(latency)
+    except RecursionError:
+        raise ValueError("a latency is not made of so many others") from None
 
 
 def latency_text(latency: str | float | LatencyModel) -> str:
-    """A latency as a file can hold it; an error for a model that only Python can."""
+    """A latency as a file can hold it; an error for a model that only Python can.
+
+    A file holds the values of a trace, not where they were read from: it says all by itself.
+    """
     match latency:
+        case str() if "trace:" in latency:
+            return latency_text(parse_latency(latency))
         case str():
             return latency
+        case Trace(latencies_s, rounding, "random"):
+            return "replay:" + ",".join([*map(repr, latencies_s), rounding])
         case Fixed(latency_s, "exact"):
             return repr(float(latency_s))
         case PerEpisode(choices_s, None, "exact"):
@@ -321,6 +304,20 @@ def latency_text(latency: str | float | LatencyModel) -> str:
         case int() | float():
             return repr(latency)
     raise ValueError(f"this latency cannot be written to a file: {latency!r}")
+
+
+def settled(latency: str | float | LatencyModel) -> str | float | LatencyModel:
+    """The same, with a trace read here and now: what its file holds later changes nothing."""
+    named = isinstance(latency, str) and ("trace:" in latency or "replay:" in latency)
+    return read_latency(latency) if named else latency
+
+
+def latency_name(latency: str | float | LatencyModel) -> str:
+    """A latency as it is shown: its text, or a short one that stands for many values."""
+    text = latency_text(latency)
+    if len(text) <= _LONG_NAME:
+        return text
+    return f"{text.partition(':')[0]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _parse_trace(text: str) -> Trace:
@@ -334,3 +331,37 @@ def _parse_trace(text: str) -> Trace:
             f"{path},up or {path},nearest"
         )
     return Trace.from_csv(path, cast(Rounding, rounding))
+
+
+def _parse_replay(text: str) -> Trace:
+    """A trace from its values, '12ms,15ms' or '12ms,15ms,up'."""
+    *times, last = text.split(",")
+    if last not in get_args(Rounding):
+        times, last = [*times, last], "exact"
+    return Trace(tuple(parse_s(time) for time in times), cast(Rounding, last))
+
+
+def latency_of_file(text: str, folder: Path | None) -> str:
+    """A setting as a file has it, with the values of a trace in place of its file's name.
+
+    folder: where the trace must lie, links followed; None: there can be none
+    """
+    if "trace:" not in text.casefold():
+        return text
+    before, _, named = text.partition("trace:")
+    path, comma, rounding = named.rpartition(",")
+    if not comma or rounding not in get_args(Rounding):
+        path, rounding = named, ""
+    try:
+        inside = (folder or Path()).resolve()
+        place = (inside / path).resolve()
+        is_inside = folder is not None and place.is_relative_to(inside)
+    except (OSError, ValueError, RuntimeError):  # no name of a file, or a link that leads to itself
+        is_inside = False
+    if not is_inside or (before and not before.endswith(":")):
+        raise ValueError(
+            f"the latency {shown(text)} comes from a file, which can name traces in its own folder "
+            "only: if you know who wrote the file, add --trust (in Python: trust=True)"
+        )
+    trace = Trace.from_csv(place, cast(Rounding, rounding or "exact"))
+    return before + latency_text(trace)

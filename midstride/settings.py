@@ -15,7 +15,7 @@ import math
 import numbers
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -59,6 +59,9 @@ class Settings:
         """From the values of a file; an error for names that there are not."""
         for name in values:
             check_name(name, tuple(types_of(cls)), f"{cls.kind}")
+        for field in fields(cls):
+            if field.default is MISSING and field.name not in values:
+                raise ValueError(f"the {cls.kind} {field.name} is missing")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,7 +74,19 @@ def check_name(name: str, known: Sequence[str], what: str) -> None:
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]}?" if near else f" (known: {', '.join(known)})"
-        raise ValueError(f"unknown {what} {name}{hint}")
+        raise ValueError(f"unknown {what} {shown(name)}{hint}")
+
+
+def shown(value: Any, longest: int = 100) -> str:
+    """A value for an error: on one line, and not longer than it helps."""
+    text = value if isinstance(value, str) and value.isprintable() else repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def one_line(error: BaseException, longest: int = 400) -> str:
+    """What an error says, on one line that is not too long."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def types_of(kind: type[Settings]) -> dict[str, Any]:
@@ -93,15 +108,17 @@ def checked(name: str, value: Any, hint: Any) -> Any:
         if fits:
             bounded = isinstance(found, (int, float)) and bounds is not None
             if bounded and bounds and not bounds.low <= found <= bounds.high:
-                raise ValueError(f"{name} must be {describe(hint)} {bounds}, got {value}")
+                raise ValueError(f"{name} must be {describe(hint)} {bounds}, got {shown(value)}")
             return found
-    raise ValueError(f"{name} must be {describe(hint)}, got {value!r}")
+    raise ValueError(f"{shown(name)} must be {describe(hint)}, got {shown(repr(value))}")
 
 
+@cache
 def _notes(hint: Any) -> tuple[Any, ...]:
     return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
 
 
+@cache
 def _options(hint: Any) -> tuple[Any, ...]:
     """The types of a union, notes left out."""
     if get_origin(hint) is Annotated:
@@ -119,7 +136,10 @@ def _as(hint: Any, value: Any) -> tuple[bool, Any]:
         return _as_tuple(get_args(hint), value)
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if hint is float:
-        whole = is_number and math.isfinite(value)
+        try:
+            whole = is_number and math.isfinite(value)
+        except OverflowError:  # a whole number that no float can be
+            whole = False
         return whole, float(value) if whole else value
     if hint is int:
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -137,7 +157,10 @@ def _as_tuple(parts: tuple[Any, ...], value: Any) -> tuple[bool, Any]:
     return all(fits for fits, _ in found), tuple(one for _, one in found)
 
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_WORDS = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text",
+    dict: "names and values",
+}  # fmt: skip
 
 
 def describe(hint: Any) -> str:

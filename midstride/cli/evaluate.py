@@ -42,6 +42,9 @@ class Options(Settings):
     """episodes in each row"""
     seed: Annotated[int, Range(0)] = 1_000_000
     """seed of the first environment; the others count up from it"""
+    trust: bool = False
+    """believe the files of the runs: a task gym:module:ID in them imports the module, which can do
+    anything"""
 
 
 def command(args: Sequence[str], console: Console) -> None:
@@ -51,14 +54,15 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
+    from midstride.latency import latency_name
     from midstride.policies import load
 
     runs = []
     for text in options.run:  # reject what does not fit before anything runs
         folder = Path(text)
-        environment = environment_of(folder)
+        environment = environment_of(folder, options.trust)
         rows = {latency: at(environment, latency) for latency in options.latency}
-        rows = rows or {str(environment.to_dict()["latency"]): environment}
+        rows = rows or {latency_name(environment.latency): environment}
         for row in rows.values():
             show.small(row).close()
         runs.append((folder, load(folder), rows))
@@ -78,15 +82,11 @@ def at(environment: Environment, latency: str) -> Environment:
     return replace(environment, **changed)
 
 
-def environment_of(folder: Path) -> Environment:
+def environment_of(folder: Path, trust: bool = False) -> Environment:
     """The environment of a run, from its record."""
-    from midstride.disk.runs import read_record
-    from midstride.tasks.registry import environment_from
+    from midstride.tasks.registry import environment_of
 
-    values = read_record(folder).get("environment")
-    if not isinstance(values, dict):
-        raise ValueError(f"{folder / 'config.json'} is damaged: it has no environment")
-    return environment_from(values)
+    return environment_of(folder, trust)
 
 
 def _evaluated(

@@ -41,6 +41,9 @@ class Options(Settings):
     """folder of the sweep (default: sweeps/NAME)"""
     retry_failed: bool = False
     """run failed trials again"""
+    trust: bool = False
+    """believe the specification: a task gym:module:ID in it imports the module, which can do
+    anything, and a trace may lie anywhere"""
 
 
 def command(args: Sequence[str], console: Console) -> None:
@@ -55,7 +58,7 @@ def run(options: Options, console: Console) -> None:
     from midstride.sweep.engine import run_grid
     from midstride.sweep.spec import read_spec
 
-    spec = read_spec(options.spec)
+    spec = read_spec(options.spec, options.trust)
     folder = options.output or Path("sweeps") / spec.name
     engine = make_engine(options.engine, options.workers, options.address)
     with show.going_on("the same command goes on where it was"):

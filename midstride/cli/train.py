@@ -51,6 +51,9 @@ class Options(Settings):
     """film the final policy"""
     tensorboard: bool = False
     """write the metrics for TensorBoard too (needs midstride[tensorboard])"""
+    trust: bool = False
+    """--resume: believe the files of the run; a task gym:module:ID in them imports the module,
+    which can do anything"""
 
     @property
     def resumed(self) -> Path | None:
@@ -86,7 +89,8 @@ def new(words: Sequence[str], args: Sequence[str]) -> tuple[Training, Options]:
 
 def resumed(args: Sequence[str]) -> tuple[Training, Options]:
     """The training of a run folder, and what is asked to be different."""
-    from midstride.disk.runs import read_record
+    from midstride.disk.read import in_file
+    from midstride.disk.runs import CONFIG, read_record
     from midstride.learn.agents import Training
     from midstride.tasks.registry import NAMES
 
@@ -97,7 +101,10 @@ def resumed(args: Sequence[str]) -> tuple[Training, Options]:
             f"train needs a task first ({', '.join(NAMES)}, gym:ID or dmc:DOMAIN/TASK), "
             "or --resume and the name of a run"
         )
-    before = Training.from_dict(read_record(_first_of(folder, options)))
+    first = _first_of(folder, options)
+    record = read_record(first)
+    with in_file(first / CONFIG):
+        before = Training.from_dict(record, first, options.trust)
     of_training, options = _read(before.environment.task, before.agent.agent, args)
     return before.with_(**of_training), options
 
@@ -107,7 +114,7 @@ def _glance(args: Sequence[str]) -> Options:
     parser = Syntax("train", USAGE, "", (Group("options", Options),)).parser()
     given: argparse.Namespace = parser.parse_known_args(list(args))[0]
     values: dict[str, Any] = {
-        name: getattr(given, name) for name in ("resume",) if hasattr(given, name)
+        name: getattr(given, name) for name in ("resume", "trust") if hasattr(given, name)
     }
     if hasattr(given, "runs"):
         values["runs"] = Path(given.runs)
@@ -199,7 +206,7 @@ def run(training: Training, options: Options, console: Console) -> None:
     spent = [f"{name} {seconds:.0f} s" for name, seconds in parts if seconds >= 0.5]
     if spent:
         console.print(f"Time: {', '.join(spent)}")
-    made = _pictures(folder, folders, success, options.video, console)
+    made = _pictures(training, folder, folders, options.video, console)
     console.print(
         saved(folder, f" ({', '.join(made)}); policy = midstride.load({str(folders[0])!r})")
     )
@@ -261,16 +268,18 @@ def _table(results: dict[Path, dict[str, Any]], success: str | None) -> Table:
 
 
 def _pictures(
-    folder: Path, folders: Sequence[Path], success: str | None, video: bool, console: Console
+    training: Training, folder: Path, folders: Sequence[Path], video: bool, console: Console
 ) -> list[str]:
     """Draw the learning curve, and film the policy if it can be filmed; what was made."""
     from midstride.report.curves import plot_curves, save_figure
 
+    success = show.success_of(training.environment)
     curves = plot_curves({folder.name: folders}, column=success or "evaluation")
     save_figure(folder / "curve.png", curves)
     if not video:
         return ["curve.png"]
     from midstride.report.film import film_run
 
-    filmed = film_run(folders[0], folder / "video.mp4", 4, VIDEO_SEED, console)
+    path = folder / "video.mp4"
+    filmed = film_run(folders[0], path, 4, VIDEO_SEED, console, training.environment)
     return ["curve.png", "video.mp4"] if filmed else ["curve.png"]

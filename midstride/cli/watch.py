@@ -44,6 +44,9 @@ class Options(Settings):
     """seed of the first; the others count up from it"""
     output: Path = Path("watch")
     """folder for the film and the picture"""
+    trust: bool = False
+    """believe the files of the run: a task gym:module:ID in them imports the module, which can do
+    anything"""
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,13 @@ def command(args: Sequence[str], console: Console) -> None:
 
 def run(folder: Path, options: Options, console: Console) -> None:
     """Film a trained policy."""
-    from midstride.disk.runs import read_record
+    from midstride.tasks.registry import environment_of
 
-    read_record(folder)  # an error now, if it is not a run
+    environment = environment_of(folder, options.trust)  # an error now, if it is not a run
     from midstride.report.film import film_run
 
     path = options.output / f"{folder.resolve().name}.mp4"
-    if not film_run(folder, path, options.episodes, options.seed, console):
+    if not film_run(folder, path, options.episodes, options.seed, console, environment):
         raise ValueError(f"{folder} could not be filmed")
     console.print(saved(path))
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import commit, machine, versions, write_whole
+from midstride.disk.read import Hints, Missing, damage_of, parse_json, read_json, read_json_lines
+from midstride.disk.tensors import Unsealed, read_tensors, write_tensors
+from midstride.settings import Range, checked, shown
 
 try:
     import fcntl
@@ -24,7 +26,26 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 CONFIG, METRICS, RESULT, CHECKPOINTS = "config.json", "metrics.jsonl", "result.json", "checkpoint"
+NOTES = "notes.txt"  # what happened to the run that its user should know
 KEPT = 2  # checkpoints: the newest, and one to fall back on
+
+_Table: Any = dict
+_Steps = Annotated[int, Range(0, 10**15)]
+_Seconds = Annotated[float, Range(0)]
+_RECORD: Hints = {"environment": dict, "agent": dict, "run": dict, "hash": str}
+_PROVENANCE: Hints = {"versions": dict, "commit": str | None, "machine": str}
+_LINE: Hints = {"steps": _Steps}
+_OUTCOME: Hints = {
+    "hash": str, "version": str | None, "mean_return": float,
+    "interval": tuple[float, float], "returns": tuple[float, ...], "seconds": _Seconds,
+}  # fmt: skip
+_FURTHER: Hints = {"steps": _Steps, "split_s": dict, "measures": dict}
+_ABOUT: Hints = {
+    "hash": str, "steps": _Steps, "random": dict, "returns": tuple[float, ...],
+    "seconds": _Seconds, "clock": tuple[_Table, _Table],
+}  # fmt: skip
+
+_log = logging.getLogger("midstride")
 
 
 @dataclass
@@ -93,29 +114,43 @@ class Run:
     ) -> None:
         """Write a checkpoint, then forget the oldest."""
         metadata = {"about": json.dumps({"hash": self.hash, "steps": steps, **about})}
-        contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         path = self.folder / CHECKPOINTS / f"{steps:012d}.safetensors"
-        write_whole(path, save_tensors(contiguous, metadata))
+        write_tensors(path, arrays, metadata)
         self._forget_checkpoints(KEPT)
 
     def load_checkpoint(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
-        """The newest checkpoint that can be read, or None if there is none at all."""
-        errors = []
+        """The newest checkpoint that can be read, or None if there is none at all.
+
+        Where a newer one is damaged, that is said, and it is moved out of the way. Metrics of steps
+        that have to be taken again are forgotten.
+        """
+        damaged: dict[Path, str] = {}
         for path in reversed(self._checkpoints()):
             try:
                 arrays, about = read_checkpoint(path)
             except ValueError as error:
-                errors.append(str(error))
+                damaged[path] = str(error)
                 continue
             if about["hash"] != self.hash:
                 raise ValueError(
                     f"the checkpoint {path} is of another configuration than {self.folder}"
                 )
             self.metrics = [line for line in self.metrics if line["steps"] <= about["steps"]]
+            for newer, sentence in damaged.items():
+                self.note(f"{sentence}; the run goes on from step {about['steps']:,}")
+                with suppress(OSError):
+                    newer.rename(newer.with_suffix(".damaged"))
             return arrays, about
-        if errors:
-            raise ValueError(errors[0])
+        if damaged:
+            raise ValueError(next(iter(damaged.values())))
         return None
+
+    def note(self, sentence: str) -> None:
+        """Tell the user something about the run, and keep it in its folder."""
+        _log.warning("%s", sentence)
+        path = self.folder / NOTES
+        before = path.read_text() if path.is_file() else ""
+        write_whole(path, f"{before}{sentence}\n")
 
     def rename_checkpoints(self, new_hash: str) -> None:
         """Let the newest checkpoint go on as one of other settings: of a run made longer."""
@@ -175,54 +210,69 @@ def event_writer() -> Any:
 def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays and metadata of a checkpoint file; loading it runs no code."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads(file.metadata()["about"])
-            if not isinstance(about, dict) or not {"hash", "steps", "random"} <= about.keys():
-                raise ValueError("it does not say what it is of")
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the checkpoint {path} is damaged: {error}") from None
+        arrays, texts = read_tensors(path)
+    except Unsealed as error:
+        raise ValueError(f"{error}: it is damaged, or was made by another version") from None
+    with damage_of(path):
+        if "about" not in texts:
+            raise ValueError("it does not say what it is of")
+    about = parse_json(texts["about"].encode(), path, _ABOUT)
+    with damage_of(path):
+        for name, seconds in (item for part in about["clock"] for item in part.items()):
+            checked(name, seconds, float)
+    return arrays, about
 
 
 def read_record(folder: Path) -> dict[str, Any]:
     """What a run folder says of itself: settings of environment, agent and run, and provenance."""
-    return _read_json(folder / CONFIG, "a run")
+    try:
+        return read_json(folder / CONFIG, _RECORD, _PROVENANCE)
+    except Missing:
+        raise ValueError(f"{folder} is not the folder of a run: {CONFIG} is missing") from None
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics: the steps that each is of, and numbers by name."""
     path = folder / METRICS
-    if not path.exists():
-        return []
     try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not isinstance(line, dict) or "steps" not in line:
-            raise ValueError(f"{path} is damaged: line {number} has no steps")
+        lines = read_json_lines(path, _LINE, float | None)
+    except Missing:
+        return []
+    for number, (line, following) in enumerate(itertools.pairwise(lines), start=2):
+        if following["steps"] <= line["steps"]:
+            raise ValueError(f"{path} is damaged: line {number} is not of later steps")
     return lines
+
+
+def read_curve(folder: Path, name: str) -> dict[int, float]:
+    """One number of a run's metrics by steps."""
+    curve: dict[int, float] = {}
+    for line in read_metrics(folder):
+        if line.get(name) is None:
+            raise ValueError(f"{folder / METRICS} is damaged: a line has no {name}")
+        curve[line["steps"]] = line[name]
+    return curve
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result of a run, or None if it has not finished."""
-    if not (folder / RESULT).exists():
+    try:
+        found = read_json(folder / RESULT, _OUTCOME, _FURTHER)
+    except Missing:
         return None
-    return _read_json(folder / RESULT, "a finished run")
+    with damage_of(folder / RESULT):
+        for name, values in found.get("measures", {}).items():
+            checked(name, values, tuple[float, ...])
+            if not values:
+                raise ValueError(f"it has no values of {shown(name)}")
+        if not found["returns"]:
+            raise ValueError("it has no returns")
+        for name, seconds in found.get("split_s", {}).items():
+            checked(name, seconds, float)
+    return found
 
 
 def is_of(result: dict[str, Any], settings_hash: str) -> bool:
     """Whether a result is of these settings, and of this version of the code."""
     made_by = (result.get("hash"), result.get("version"))
     return made_by == (settings_hash, versions().get("midstride"))
-
-
-def _read_json(path: Path, what: str) -> dict[str, Any]:
-    if not path.exists():
-        raise ValueError(f"{path.parent} is not the folder of {what}: {path.name} is missing")
-    try:
-        found = json.loads(path.read_text())
-    except (ValueError, RecursionError, OSError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: it holds no names and values")
-    return found

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.knowledge import Layout, check_features
-from midstride.latency import Latency, latency_text
+from midstride.latency import Latency, latency_name, latency_text, settled
 from midstride.seconds import time_text
 from midstride.settings import Settings
 from midstride.timing import Timing
@@ -41,6 +41,7 @@ class Environment(Settings):
     def __post_init__(self) -> None:
         object.__setattr__(self, "knowledge", check_features(self.knowledge))
         super().__post_init__()
+        object.__setattr__(self, "latency", settled(self.latency))
 
     def to_dict(self) -> dict[str, Any]:
         """All values as a file can hold them; an error for a latency that only Python can."""
@@ -71,7 +72,7 @@ class Environment(Settings):
     @property
     def label(self) -> str:
         """A short name for what sets this environment apart."""
-        return f"{self.task}-latency_{latency_text(self.latency)}"
+        return f"{self.task}-latency_{latency_name(self.latency)}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from midstride.envs.learnable import Environment
@@ -17,7 +18,7 @@ from midstride.learn.agent import Agent, AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.qtopt import QTOpt
-from midstride.settings import Settings, check_name, types_of
+from midstride.settings import Settings, check_name, shown, types_of
 from midstride.tasks.registry import environment_from, settings_of
 
 AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
@@ -25,7 +26,7 @@ AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt}
 
 def agent_called(name: Any) -> type[Agent]:
     if not isinstance(name, str) or name not in AGENTS:
-        raise ValueError(f"unknown agent {name!r}: choose from {', '.join(AGENTS)}")
+        raise ValueError(f"unknown agent {shown(repr(name))}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
 
 
@@ -50,8 +51,10 @@ class Training:
         return cls(kinds[0](**given[0]), kinds[1](**given[1]), run)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Training:
-        """From what `to_dict` gave."""
+    def from_dict(
+        cls, values: Mapping[str, Any], folder: Path | None = None, trust: bool = False
+    ) -> Training:
+        """From what `to_dict` gave, and a file held; see `tasks.registry.from_file`."""
         parts: dict[str, Any] = {}
         for name in ("environment", "agent", "run"):
             parts[name] = values.get(name)
@@ -61,7 +64,7 @@ class Training:
                 )
         agent = agent_called(parts["agent"].get("agent"))
         return cls(
-            environment_from(parts["environment"]),
+            environment_from(parts["environment"], folder, trust),
             agent.Settings.from_dict(parts["agent"]),
             RunSettings.from_dict(parts["run"]),
         )

@@ -6,16 +6,14 @@ the environment and the seed alone: two trainings that differ in what they know 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 
-from midstride.disk.files import write_whole
+from midstride.disk.tensors import read_tensors, write_tensors
 from midstride.envs.learnable import Act, LearnableEnvs
 from midstride.envs.vector import interact
 from midstride.learn.frames import FrameReplay
@@ -25,10 +23,13 @@ def demonstrations(
     envs: LearnableEnvs, replay: FrameReplay, seed: int, path: Path | None
 ) -> FrameReplay:
     """Fill a replay from `path`, or by demonstrating if it is not there; then it is."""
-    arrays = None if path is None else _read(path)
-    if arrays is not None:
-        replay.restore(arrays)
-        return replay
+    if path is not None:
+        with suppress(
+            ValueError, LookupError, TypeError
+        ):  # not there, or damaged: they can be made again
+            arrays, _ = read_tensors(path)
+            replay.restore(arrays)
+            return replay
     rng = np.random.default_rng([seed, 1])
     act = noting(envs, (envs.hints.demonstrator or random_actor(envs))(rng))
     for step in interact(envs, act, int(rng.integers(2**31)), lambda which: None):
@@ -37,8 +38,7 @@ def demonstrations(
             break
     replay.cut()
     if path is not None:
-        contiguous = {name: np.asarray(a, order="C") for name, a in replay.arrays().items()}
-        write_whole(path, save_tensors(contiguous))
+        write_tensors(path, replay.arrays(), {})
     return replay
 
 
@@ -63,10 +63,3 @@ def random_actor(envs: LearnableEnvs) -> Any:
         return lambda observation: (rng.uniform(low, high, shape).astype(low.dtype), {})
 
     return demonstrator
-
-
-def _read(path: Path) -> dict[str, NDArray[Any]] | None:
-    try:
-        return dict(load_tensors(path.read_bytes()))
-    except (OSError, SafetensorError):  # not there, or damaged: it can be made again
-        return None

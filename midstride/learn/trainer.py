@@ -18,6 +18,7 @@ from midstride.learn.stopwatch import Stopwatch
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in
 from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
+from midstride.settings import one_line, shown
 
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
@@ -85,8 +86,13 @@ class Trainer:
             run.metrics = []  # of a start that left nothing
             return False
         arrays, about = found
-        self.agent.restore(arrays)
-        self.rng.bit_generator.state = about["random"]
+        try:
+            self.agent.restore(arrays)
+            self.rng.bit_generator.state = about["random"]
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(
+                f"the checkpoint in {run.folder} does not fit the training: {one_line(error)}"
+            ) from None
         self.steps, self.returns = about["steps"], list(about["returns"])
         self.seconds = about["seconds"]
         self.clock.add(*about["clock"])
@@ -125,7 +131,7 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
         return run
     before, now = (
         {name: value for part in one.parts.values() for name, value in part.to_dict().items()}
-        for one in (Training.from_dict(run.settings), training)
+        for one in (Training.from_dict(run.settings, folder, trust=True), training)  # not made
     )
     different = [name for name in now if before.get(name) != now[name]]
     if different == ["steps"] and now["steps"] > before["steps"]:
@@ -134,7 +140,10 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
         (folder / RESULT).unlink(missing_ok=True)
         new.start()
         return new
-    said = ", ".join(f"{name} {before.get(name)!r} and not {now[name]!r}" for name in different)
+    said = ", ".join(
+        f"{name} {shown(repr(before.get(name)))} and not {shown(repr(now[name]))}"
+        for name in different
+    )
     raise ValueError(
         f"{folder} holds a run of other settings ({said or 'made by another version'}): only steps "
         "can be more; give another --name"

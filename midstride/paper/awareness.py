@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from midstride.disk.runs import read_metrics
+from midstride.disk.runs import read_curve
 from midstride.learn.trainer import final_episodes
 from midstride.measure.statistics import half_width
 from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
@@ -56,10 +56,10 @@ def reproduce(options: Options, console: Console) -> None:
     )
     write_csv(study.output / "returns.csv", ["kind", "seed", "episode", "return"], every)
     curves = (
-        [arm, seed, line["steps"], line["evaluation"]]
+        [arm, seed, steps, evaluation]
         for arm, folders in grid.folders.items()
         for seed, folder in zip(seeds, folders, strict=True)
-        for line in read_metrics(folder)
+        for steps, evaluation in read_curve(folder, "evaluation").items()
     )
     write_csv(study.output / "curves.csv", ["kind", "seed", "steps", "evaluation"], curves)
     title = f"{about.capitalize()}, {agent}, {options.seeds} seeds (mean and range)"

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
+from midstride.disk.read import read_json
 from midstride.disk.runs import read_result
 from midstride.scale.engines import make_engine
 from midstride.scale.words import plain, printable, saved
@@ -224,9 +225,9 @@ def finish(study: Study, grid: Grid, console: Console) -> None:
     }
     path, seconds = study.output / "config.json", round(grid.seconds, 1)
     try:
-        record = json.loads(path.read_text())
+        record = read_json(path, {"config": dict, "seconds": float})
         is_same = (record["config"], record["seconds"]) == (json.loads(json.dumps(config)), seconds)
-    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+    except ValueError:
         is_same = False
     if not is_same:
         write_provenance(study.output, config, seconds)

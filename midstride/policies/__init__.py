@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import write_whole
+from midstride.disk.read import Hints, parse_json, read_bytes
+from midstride.disk.tensors import digest, read_tensors, write_tensors
 from midstride.policies.cem import CemPolicy
+from midstride.policies.check import check_description, check_policy
 from midstride.policies.q import QPolicy
+from midstride.settings import one_line
 
 WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
-_KINDS = {"q": QPolicy, "cem": CemPolicy}
+_SEALED = "sealed"  # in the description: the weights carry checksums, of it and of themselves
+_ABOUT: Hints = {
+    _SEALED: bool, "environment": dict, "agent": str, "columns": tuple[str, ...], "units": dict,
+}  # fmt: skip
+_KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy}
 
 
 class Policy(Protocol):
@@ -47,9 +52,10 @@ class Policy(Protocol):
 
 def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
     """Write weights and description, each whole or not at all."""
-    arrays = {name: np.asarray(array, order="C") for name, array in policy.weights.items()}
-    write_whole(folder / WEIGHTS, save_tensors(arrays))
-    write_whole(folder / DESCRIPTION, json.dumps(policy.description, indent=2) + "\n")
+    description = json.dumps({**policy.description, _SEALED: True}, indent=2) + "\n"
+    # The weights name the description that they belong to.
+    write_tensors(folder / WEIGHTS, policy.weights, {"description": digest(description.encode())})
+    write_whole(folder / DESCRIPTION, description)
 
 
 def load(run: str | Path) -> QPolicy | CemPolicy:
@@ -61,13 +67,17 @@ def load(run: str | Path) -> QPolicy | CemPolicy:
             "finished run"
         )
     try:
-        weights = load_tensors((folder / WEIGHTS).read_bytes())
-        description = json.loads((folder / DESCRIPTION).read_text())
+        text = read_bytes(folder / DESCRIPTION)
+        description = parse_json(text, DESCRIPTION, {"kind": Literal["q", "cem"]}, _ABOUT)
+        is_sealed = description.pop(_SEALED, False)  # policies of before have no checksum
+        weights, about = read_tensors(folder / WEIGHTS, needs_checksum=is_sealed)
+        if about.get("description", "") != (digest(text) if is_sealed else ""):
+            raise ValueError(f"{WEIGHTS} and {DESCRIPTION} are of different policies")
+        check_description(description)
         policy = _KINDS[description["kind"]](weights, description)
-        if policy.observation_size < 1:  # or an error, if the weights are of something else
-            raise ValueError("it observes nothing")
-    except (SafetensorError, ValueError, OSError, LookupError, TypeError) as error:
-        raise ValueError(f"the policy in {folder} cannot be read: {error}") from None
+        check_policy(policy)
+    except ValueError as error:
+        raise ValueError(f"the policy in {folder} cannot be read: {one_line(error)}") from None
     return policy
 
 

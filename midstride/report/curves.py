@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from midstride.disk.files import write_whole
-from midstride.disk.runs import read_metrics
+from midstride.disk.runs import read_curve
 from midstride.scale.words import label
 
 _NAMES = {"evaluation": "return"}
@@ -24,9 +24,7 @@ def plot_curves(
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for name, folders in groups.items():
-        curves = [
-            {line["steps"]: line[column] for line in read_metrics(folder)} for folder in folders
-        ]
+        curves = [read_curve(folder, column) for folder in folders]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if not steps:
             continue

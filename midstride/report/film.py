@@ -26,7 +26,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from midstride.disk.files import NotWritten, part_of, write_whole
-from midstride.disk.runs import read_record
 from midstride.envs.checks import available_cores
 from midstride.envs.learnable import Environment
 from midstride.envs.vector import interact
@@ -35,7 +34,7 @@ from midstride.policies import Policy, load
 from midstride.report import grasp_film
 from midstride.scale.words import label, printable
 from midstride.tasks.grasp.env import GraspVectorEnv
-from midstride.tasks.registry import environment_from
+from midstride.tasks.registry import environment_of
 
 Frames = NDArray[np.uint8]  # (time, height, width, 3)
 OnFrame = Callable[[float], None]  # told the share of the film that is done
@@ -75,14 +74,24 @@ def film(
     return np.array(frames), steps / (stride * elapsed_s) if elapsed_s > 0 else _MOST_FPS
 
 
-def film_run(folder: Path, path: Path, episodes: int, seed: int, console: Console) -> bool:
+def film_run(
+    folder: Path,
+    path: Path,
+    episodes: int,
+    seed: int,
+    console: Console,
+    environment: Environment | None = None,
+) -> bool:
     """Film the policy of a run where it is evaluated; whether that could be done.
 
-    path: of the film and its picture, without their endings. What cannot be filmed is said on the
+    path: of the film and its picture, without their endings
+    environment: that of the run, where the caller has it from elsewhere than its files
+
+    What cannot be filmed is said on the
     console, and is no error: a training is not lost for a film.
     """
     policy = load(folder)
-    environment = environment_from(read_record(folder)["environment"])
+    environment = environment or environment_of(folder)
     judged = environment.for_evaluation(EVALUATION_SCENE_SEED)
     try:
         _KINDS[environment.filmed](policy, judged, path, episodes, seed, console)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -29,17 +28,18 @@ from midstride.measure.statistics import (
 )
 from midstride.report.curves import picture_of, save_figure
 from midstride.scale.words import format_return, label, plain, saved
-from midstride.sweep.disk import SWEEP, read_table, write_csv
+from midstride.settings import shown
+from midstride.sweep.disk import SWEEP, TABLE, read_about, read_table, write_csv
 
 REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
 Rows = Sequence[Mapping[str, str]]
+_MOST_ARMS, _MOST_PANELS = 64, 128
 _LINES = ("-", "--", ":", "-.")
 
 
 def write_report(folder: Path, console: Console) -> None:
     """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
-    rows = read_table(folder)
-    name, swept, specification = _about(folder)
+    name, swept, specification, rows = report_of(folder)
     returns = by_arm(rows)
     draws, values = paired(returns)
     failed = [row for row in rows if row["status"] != "done"]
@@ -85,13 +85,19 @@ def write_report(folder: Path, console: Console) -> None:
     console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
 
 
-def _about(folder: Path) -> tuple[str, list[str], str]:
-    """Name, settings that differ, and specification of a sweep."""
-    try:
-        about = json.loads((folder / SWEEP).read_text())
-        return str(about["name"]), list(about["swept"]), str(about["specification"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / SWEEP} cannot be read: {error}") from None
+def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
+    """Name, settings that differ, specification and table of a sweep, if they fit together."""
+    rows, about = read_table(folder), read_about(folder)
+    for name in about["swept"]:
+        if name not in rows[0]:
+            raise ValueError(f"{folder / SWEEP} is damaged: {TABLE} has no column {shown(name)}")
+    arms = {row["arm"] for row in rows}
+    if len(arms) > _MOST_ARMS or len(about["swept"]) > _MOST_PANELS:
+        raise ValueError(
+            f"{folder} has {len(arms)} arms and {len(about['swept'])} settings that differ: a "
+            f"report is of at most {_MOST_ARMS} and {_MOST_PANELS}"
+        )
+    return about["name"], about["swept"], about["specification"], rows
 
 
 # --- Plots ---------------------------------------------------------------------------------------

@@ -9,14 +9,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from midstride.disk.files import versions, write_whole
+from midstride.disk.read import Hints, Missing, damage_of, read_csv, read_json
 from midstride.disk.runs import CONFIG, read_record, read_result
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
+_COLUMNS = ("arm", "draw", "status", "mean_return")
+MOST_ROWS = 200_000
+_ABOUT: Hints = {"name": str, "swept": tuple[str, ...], "specification": str}
 # Begins a formula in one spreadsheet or another; the last four are theirs of East Asia.
 _FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 OLD = "trials-of-before"  # holds trials that other settings or another version made
@@ -25,12 +31,8 @@ OLD = "trials-of-before"  # holds trials that other settings or another version 
 def claim(folder: Path, record: Mapping[str, Any]) -> None:
     """Make the folder that of the sweep that `record` describes; an error if it is another's."""
     path = folder / SWEEP
-    if path.exists():
-        try:
-            held = json.loads(path.read_text())["hash"]
-        except (json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError(f"{path} is damaged") from None
-        if held != record["hash"]:
+    with suppress(Missing):
+        if read_json(path, {"hash": str})["hash"] != record["hash"]:
             raise ValueError(
                 f"{folder} holds a sweep of another specification: give another --output"
             )
@@ -45,11 +47,9 @@ def outcome(run: Path, hash: str) -> dict[str, Any] | None:
     result = read_result(run)
     if result is not None and _is_of(result, hash, result.get("version")):
         return result
-    if result is None and (run / FAILURE).exists():
-        try:
-            return {"reason": str(json.loads((run / FAILURE).read_text())["reason"])}
-        except (json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError(f"{run / FAILURE} is damaged") from None
+    if result is None:
+        with suppress(Missing):
+            return {"reason": read_json(run / FAILURE, {"reason": str})["reason"]}
     return None
 
 
@@ -60,7 +60,7 @@ def put_aside(folder: Path, place: Path, hash: str) -> bool:
         return False
     record = read_record(run)
     result = read_result(run) or {"hash": hash, "version": versions().get("midstride")}
-    made_by = (record.get("versions") or {}).get("midstride")
+    made_by = record.get("versions", {}).get("midstride")
     if _is_of(record, hash, made_by) and _is_of(result, hash, result.get("version")):
         return False
     number = 1
@@ -115,12 +115,39 @@ def original(cell: str) -> str:
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:
+    """The rows of a sweep's table: all texts, those of draws and returns readable as numbers."""
     path = folder / TABLE
-    if not path.exists():
-        raise ValueError(f"{folder} holds no sweep with finished trials: {TABLE} is missing")
-    with path.open(newline="") as file:
-        lines = csv.DictReader(file)
-        rows = [{original(name): original(cell) for name, cell in line.items()} for line in lines]
-    if not rows or not {"arm", "draw", "status", "mean_return"} <= rows[0].keys():
-        raise ValueError(f"{path} is not the table of a sweep")
+    try:
+        lines = read_csv(path, _COLUMNS, MOST_ROWS)
+    except Missing:
+        raise ValueError(
+            f"{folder} holds no sweep with finished trials: {TABLE} is missing"
+        ) from None
+    rows = [{original(name): original(cell) for name, cell in line.items()} for line in lines]
+    seen = set()
+    for number, row in enumerate(rows, start=2):
+        with damage_of(path):
+            draw = _number(row["draw"])
+            if draw is None or not 0 <= draw < 2**53 or draw != int(draw) or "." in row["draw"]:
+                raise ValueError(f"row {number} has no draw")
+            if row["status"] not in ("done", "failed"):
+                raise ValueError(f"row {number} is neither done nor failed")
+            if row["status"] == "done" and _number(row["mean_return"]) is None:
+                raise ValueError(f"row {number} has no mean_return")
+            if (row["arm"], draw) in seen:
+                raise ValueError(f"row {number} is of a draw that is there already")
+        seen.add((row["arm"], draw))
     return rows
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a sweep's folder says of it: its name, the settings that differ, its specification."""
+    return read_json(folder / SWEEP, _ABOUT)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

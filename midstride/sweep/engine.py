@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from midstride.disk.files import NOT_WRITTEN
+from midstride.latency import latency_name
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
 from midstride.scale.show import status
@@ -181,6 +182,8 @@ def _row(spec: Spec, trial: Trial, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("replay:"):
+        return latency_name(value)
     return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 

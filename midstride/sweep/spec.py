@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
-import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from midstride.disk.read import LARGEST_TOML, Missing, in_file, parse_toml, read_text
 from midstride.learn.agent import RunSettings
 from midstride.learn.agents import Training, agent_called
-from midstride.settings import Settings, check_name, checked, types_of
-from midstride.tasks.registry import settings_of
+from midstride.settings import Range as Bounds
+from midstride.settings import Settings, check_name, checked, one_line, shown, types_of
+from midstride.tasks.registry import from_file, settings_of
 
 _MOST_TRIES = 1000  # draws in a row that may be excluded
+_MOST_TRIALS = 100_000
+_MOST_ARMS = 1000
+_MOST_CHOICES = 10_000
 _DEFAULTS = {"task": "cartpole", "agent": "dqn"}
 
 
@@ -58,6 +63,9 @@ class Range(Settings):
             raise ValueError(f"an empty range: {self.low} is not below {self.high}")
         if self.log and self.low <= 0:
             raise ValueError("low must be above 0 for a logarithmic range")
+        largest = 2.0**53 if self.integer else 1e300
+        if max(abs(self.low), abs(self.high)) > largest:
+            raise ValueError(f"the bounds of a range are at most {largest:g}")
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -105,7 +113,7 @@ class Spec:
         """Of each setting that an arm may have: its types, one for each task and agent drawn."""
         found: dict[str, list[Any]] = {}
         merged = {**_DEFAULTS, **self.common, **self.arms[arm]}
-        tasks, agents = (_values(merged[name]) for name in ("task", "agent"))
+        tasks, agents = (_words(merged, name) for name in _DEFAULTS)
         for task, agent in itertools.product(tasks, agents):
             for name, hint in _types(task, agent).items():
                 found.setdefault(name, []).append(hint)
@@ -142,41 +150,47 @@ def shipped() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in found.iterdir())
 
 
-def read_spec(which: str) -> Spec:
-    """A specification from a TOML file, or one that comes with midstride, by name."""
+def read_spec(which: str, trust: bool = False) -> Spec:
+    """A specification from a TOML file, or one that comes with midstride, by name.
+
+    trust: whether the file may import modules and read traces anywhere; see `from_file`
+    """
     if which in shipped():
         source = (resources.files("midstride.sweep") / "specs" / f"{which}.toml").read_text()
         return parse_spec(source, which)
     path = Path(which)
-    if not path.is_file():
+    try:
+        source = read_text(path, LARGEST_TOML)
+    except Missing:
         raise ValueError(
-            f"{which} is neither a specification file nor one of {', '.join(shipped())}"
-        )
-    try:
-        return parse_spec(path.read_text(), path.stem)
-    except UnicodeDecodeError:
-        raise ValueError(f"the specification {which} is not TOML: it is not text") from None
+            f"{shown(which)} is neither a specification file nor one of {', '.join(shipped())}"
+        ) from None
+    return parse_spec(source, path.stem, path.parent, trust)
 
 
-def parse_spec(source: str, name: str) -> Spec:
+def parse_spec(source: str, name: str, folder: Path | None = None, trust: bool = False) -> Spec:
     """A specification from its text; an error in one sentence for what is wrong with it."""
-    try:
-        content = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"the specification {name} is not TOML: {error}") from None
+    content = parse_toml(source, name)
+    with in_file(f"the specification {name}"):
+        content = from_file(content, folder, trust)
     for key in content:
         check_name(key, ("common", "arms", "exclude", "seed"), f"part of the specification {name}:")
     seed = content.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+        raise ValueError(f"seed must be a whole number of at least 0, got {shown(repr(seed))}")
+    checked("seed", seed, Annotated[int, Bounds(0, 10**6)])
     common = _settings(content.get("common", {}), "[common]")
     tables = _table(content.get("arms", {}), "[arms]", "tables, one for each arm") or {"all": {}}
+    if len(tables) > _MOST_ARMS:
+        raise ValueError(f"there are {len(tables):,} arms, and at most {_MOST_ARMS:,} are compared")
     arms = {arm: _settings(table, _place(arm)) for arm, table in tables.items()}
     if len({slug(arm) for arm in arms}) < len(arms):
-        raise ValueError(f"the names of arms are too much alike: {', '.join(arms)}")
+        raise ValueError(f"the names of arms are too much alike: {shown(', '.join(arms))}")
     rules = content.get("exclude", [])
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise ValueError(f"exclude must be tables, each written as [[exclude]], got {rules!r}")
+        raise ValueError(
+            f"exclude must be tables, each written as [[exclude]], got {shown(repr(rules))}"
+        )
     exclude = tuple({key: _hashable(value) for key, value in rule.items()} for rule in rules)
     spec = Spec(name, common, arms, exclude, seed, 1000 * seed, source)
     check_spec(spec)
@@ -184,12 +198,12 @@ def parse_spec(source: str, name: str) -> Spec:
 
 
 def _place(arm: str) -> str:
-    return f'[arms."{arm}"]'
+    return f'[arms."{shown(arm)}"]'
 
 
 def _table(value: Any, where: str, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be {what}, got {value!r}")
+        raise ValueError(f"{where} must be {what}, got {shown(repr(value))}")
     return value
 
 
@@ -201,7 +215,7 @@ def _settings(table: Any, where: str) -> dict[str, Setting]:
         )
     found = {}
     for name, value in table.items():
-        with _at(f"{where}: {name}"):
+        with _at(f"{where}: {shown(name)}"):
             found[name] = _setting(value)
             if name in _DEFAULTS and isinstance(found[name], Range):
                 raise ValueError("it is drawn from choices, not from a range")
@@ -214,10 +228,13 @@ def _setting(value: Any) -> Setting:
         return _hashable(value)
     if set(value) == {"choices"}:
         if not isinstance(value["choices"], list) or not value["choices"]:
-            raise ValueError(f"choices must be a list to draw from, got {value['choices']!r}")
+            got = shown(repr(value["choices"]))
+            raise ValueError(f"choices must be a list to draw from, got {got}")
+        if len(value["choices"]) > _MOST_CHOICES:
+            raise ValueError(f"there are more than {_MOST_CHOICES:,} choices")
         return Choices(tuple(_hashable(choice) for choice in value["choices"]))
     if not {"low", "high"} <= set(value):
-        raise ValueError(f"a space to draw from is choices, or low and high, got {value}")
+        raise ValueError(f"a space to draw from is choices, or low and high, got {shown(value)}")
     return Range.from_dict(value)
 
 
@@ -231,7 +248,8 @@ def check_spec(spec: Spec) -> None:
     """
     with _at("[common]"):
         given = {**_DEFAULTS, **spec.common}
-        for task, agent in itertools.product(_values(given["task"]), _values(given["agent"])):
+        tasks, agents = (_words(given, name) for name in _DEFAULTS)
+        for task, agent in itertools.product(tasks, agents):
             _types(task, agent)
     every: dict[str, list[Any]] = {}
     for arm, settings in spec.arms.items():
@@ -263,7 +281,7 @@ def _check_excluded(name: str, value: Any, common: Mapping[str, Setting]) -> Non
     values = _values(common[name])
     if values and value not in values:
         said = ", ".join(map(repr, values))
-        raise ValueError(f"{name} is never {value!r}: exclude one of {said}")
+        raise ValueError(f"{name} is never {shown(repr(value))}: exclude one of {shown(said)}")
 
 
 @contextmanager
@@ -272,13 +290,11 @@ def _at(where: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{where}: {one_line(error)}") from None
 
 
 def _types(task: Any, agent: Any) -> dict[str, Any]:
     """The types of all settings of a task and an agent, by name."""
-    for name, value in (("task", task), ("agent", agent)):
-        checked(name, value, str)
     kinds: tuple[Any, ...] = (settings_of(task), agent_called(agent).Settings, RunSettings)
     return {name: hint for kind in reversed(kinds) for name, hint in types_of(kind).items()}
 
@@ -288,6 +304,12 @@ def _values(setting: Setting) -> tuple[Any, ...]:
     if isinstance(setting, Range):
         return ()
     return setting.values if isinstance(setting, Choices) else (setting,)
+
+
+def _words(merged: Mapping[str, Setting], name: str) -> list[str]:
+    """The tasks or the agents that there are, each once."""
+    found = [checked(name, value, str) for value in _values(merged[name])]
+    return list(dict.fromkeys(found))
 
 
 def _hashable(value: Any) -> Any:
@@ -309,6 +331,7 @@ def expand(spec: Spec, trials: int | None) -> list[Trial]:
     """
     if trials is not None and trials < 1:
         raise ValueError(f"trials must be at least 1, got {trials}")
+    _check_count(spec, trials)
     draws = _grid(spec) if trials is None else itertools.islice(_random(spec), trials)
     found = []
     for i, drawn in enumerate(draws):
@@ -318,6 +341,17 @@ def expand(spec: Spec, trials: int | None) -> list[Trial]:
     if not found:
         raise ValueError(f"nothing is left of the specification {spec.name}: all is excluded")
     return found
+
+
+def _check_count(spec: Spec, trials: int | None) -> None:
+    """An error if there are more trials than anybody means, before they are counted up."""
+    sizes = [len(_values(setting)) for setting in spec.common.values()]
+    draws = math.prod(sizes) if trials is None else trials
+    if draws * len(spec.arms) > _MOST_TRIALS:
+        raise ValueError(
+            f"the specification {spec.name} has {draws * len(spec.arms):.6g} trials, and at most "
+            f"{_MOST_TRIALS:,} are run: give fewer choices, or --trials N"
+        )
 
 
 def _training(spec: Spec, arm: str, values: Mapping[str, Any], draw: int) -> Training:

@@ -105,5 +105,5 @@ def test_too_little_for_a_report(tmp_path, capsys):
 
 def test_not_a_sweep(tmp_path):
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="is not the table of a sweep"):
+    with pytest.raises(ValueError, match=r"table\.csv is damaged: it has no column arm"):
         write_report(tmp_path, Console(quiet=True))

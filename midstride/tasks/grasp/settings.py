@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.latency import Latency, latency_text, read_latency
+from midstride.latency import Latency, latency_name, read_latency
 from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
@@ -120,4 +120,4 @@ class GraspSettings(Environment):
 
     @property
     def label(self) -> str:
-        return f"grasp-{self.mode}-latency_{latency_text(self.latency)}"
+        return f"grasp-{self.mode}-latency_{latency_name(self.latency)}"
