@@ -19,6 +19,7 @@ from midstride.cli import (
 )
 from midstride.cli.arguments import listed
 from midstride.extras import MissingExtra, needed_by
+from midstride.learn.signals import number_of, raised_signals, word
 from midstride.scale.words import printable
 from midstride.settings import check_name
 
@@ -40,11 +41,11 @@ COMMANDS: dict[str, ModuleType] = {
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the `midstride` command."""
     try:
-        with needed_by("this command"):
+        with needed_by("this command"), raised_signals():
             _run(list(sys.argv[1:] if args is None else args))
     except KeyboardInterrupt as stop:
-        print(f"midstride: {printable(str(stop)) or 'interrupted'}", file=sys.stderr)
-        sys.exit(130)
+        print(f"midstride: {printable(str(stop)) or word(number_of(stop))}", file=sys.stderr)
+        sys.exit(128 + number_of(stop))
     except (ValueError, OSError, RuntimeError, MemoryError, MissingExtra) as error:
         print(f"midstride: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)
@@ -87,4 +88,7 @@ def _sentence(error: BaseException) -> str:
     """An error on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return printable(f"{error.filename}: {error.strerror}")
-    return printable(" ".join(str(error).split())) or "there is not enough memory"
+    text = printable(" ".join(str(error).split()))
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {text}".removesuffix(": ")
+    return text or type(error).__name__

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from midstride.learn.signals import Interrupted, number_of, word
+
 if TYPE_CHECKING:
     from midstride.envs.learnable import Environment, LearnableEnvs
 
@@ -50,7 +52,8 @@ def going_on(how: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"{str(stop) or 'interrupted'}; {how}") from None
+        number = number_of(stop)
+        raise Interrupted(f"{str(stop) or word(number)}; {how}", number) from None
 
 
 def small(environment: Environment) -> LearnableEnvs:

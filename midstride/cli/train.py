@@ -23,6 +23,7 @@ from rich.table import Column, Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed, texts_of
+from midstride.learn.signals import Interrupted, number_of, word
 from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, types_of
 
@@ -199,7 +200,8 @@ def run(training: Training, options: Options, console: Console) -> None:
         else:
             results = _train_several(training, folders, resume, options.tensorboard, console)
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(_how_to_go_on(str(stop), folder, folders, options)) from None
+        said = _how_to_go_on(stop, folder, folders, options)
+        raise Interrupted(said, number_of(stop)) from None
     success = show.success_of(training.environment)
     console.print(_table(dict(zip(folders, results, strict=True)), success))
     parts = sorted(results[0].get("split_s", {}).items(), key=lambda item: -item[1])
@@ -212,13 +214,16 @@ def run(training: Training, options: Options, console: Console) -> None:
     )
 
 
-def _how_to_go_on(said: str, folder: Path, folders: Sequence[Path], options: Options) -> str:
+def _how_to_go_on(
+    stop: KeyboardInterrupt, folder: Path, folders: Sequence[Path], options: Options
+) -> str:
     """What is told at an interrupt; a single training has said what it saved."""
+    said, what = str(stop), word(number_of(stop))
     if not said and not any((each / "config.json").exists() for each in folders):
-        return "interrupted before there was anything to save"
+        return f"{what} before there was anything to save"
     where = folder.name if folder.parent == _RUNS else str(folder)
     seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""
-    said = said or f"interrupted: what was under way is saved in {folder}"
+    said = said or f"{what}: what was under way is saved in {folder}"
     return f"{said}; go on with: midstride train --resume {where}{seeds}"
 
 

@@ -172,7 +172,7 @@ def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) ->
         "machine": machine(),
         "seconds": round(seconds, 1),
     }
-    write_whole(folder / "config.json", json.dumps(record, indent=2) + "\n")
+    write_whole(folder / "config.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 def machine() -> str:

@@ -61,7 +61,7 @@ class Run:
     @staticmethod
     def check_new(folder: Path) -> None:
         """An error if the folder holds a run that something would be lost of."""
-        if (folder / RESULT).exists() or any((folder / CHECKPOINTS).glob("*.safetensors")):
+        if (folder / RESULT).exists() or checkpoints_in(folder):
             raise ValueError(
                 f"{folder} holds a run already: go on with --resume, or give another --name"
             )
@@ -75,7 +75,7 @@ class Run:
             "commit": commit(),
             "machine": machine(),
         }
-        write_whole(self.folder / CONFIG, json.dumps(record, indent=2) + "\n")
+        write_whole(self.folder / CONFIG, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -87,7 +87,7 @@ class Run:
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
         self.metrics.append(values)
-        text = "".join(json.dumps(line) + "\n" for line in self.metrics)
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self.metrics)
         write_whole(self.folder / METRICS, text)
         if self.events is not None:
             for name, value in values.items():
@@ -101,7 +101,7 @@ class Run:
         keep_checkpoint: the newest, so that the run can be made longer
         """
         record = {"hash": self.hash, "version": versions().get("midstride"), **result}
-        write_whole(self.folder / RESULT, json.dumps(record, indent=2) + "\n")
+        write_whole(self.folder / RESULT, json.dumps(record, indent=2, allow_nan=False) + "\n")
         if keep_checkpoint:
             self._forget_checkpoints(1)
         else:
@@ -113,7 +113,8 @@ class Run:
         self, steps: int, arrays: dict[str, NDArray[Any]], about: dict[str, Any]
     ) -> None:
         """Write a checkpoint, then forget the oldest."""
-        metadata = {"about": json.dumps({"hash": self.hash, "steps": steps, **about})}
+        record = {"hash": self.hash, "steps": steps, **about}
+        metadata = {"about": json.dumps(record, allow_nan=False)}
         path = self.folder / CHECKPOINTS / f"{steps:012d}.safetensors"
         write_tensors(path, arrays, metadata)
         self._forget_checkpoints(KEPT)
@@ -165,7 +166,21 @@ class Run:
             old.unlink()
 
     def _checkpoints(self) -> list[Path]:
-        return sorted((self.folder / CHECKPOINTS).glob("*.safetensors"))
+        return checkpoints_in(self.folder)
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first; an error if they cannot be looked at."""
+    try:
+        found = list((folder / CHECKPOINTS).iterdir())  # glob would find nothing, and say nothing
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ValueError(
+            f"the checkpoints in {folder / CHECKPOINTS} cannot be read ({error.strerror}): mend "
+            "that, or give another --name"
+        ) from None
+    return sorted(path for path in found if path.suffix == ".safetensors")
 
 
 @contextmanager
@@ -193,6 +208,15 @@ def claimed(folder: Path) -> Iterator[None]:
             os.close(handle)
         with suppress(OSError):
             folder.rmdir()  # if nothing came of it
+
+
+def empty(folder: Path) -> None:
+    """Delete what is in a folder that is claimed; the claim is on the folder itself."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def event_writer() -> Any:

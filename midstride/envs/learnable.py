@@ -31,6 +31,7 @@ class Environment(Settings):
     recommended_agent: ClassVar[str] = "dqn"  # what to try first; any that fits will do
     filmed: ClassVar[str] = "pictures"  # how: see report/film.py
     times: ClassVar[tuple[str, ...]] = ()  # names of settings that are times
+    bytes_each: ClassVar[int] = 400_000  # of memory that one of many takes, about (measured)
 
     task: str
     latency: Latency = "0"

@@ -40,6 +40,9 @@ class OneEnv(gymnasium.Env[Any, Any], EzPickle):
         ended = bool(terminated[0]), bool(truncated[0])
         return _first(observation), float(reward[0]), *ended, _of_first(info)
 
+    def close(self) -> None:
+        self.vector.close()
+
     def render(self) -> Image | None:
         images: Any = self.vector.render()
         return None if images is None else images[0]

@@ -7,6 +7,7 @@ that targets take.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from gymnasium.utils import EzPickle, seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from midstride.envs.faults import check_start, check_step
 from midstride.envs.learnable import Act, Array, Hints, Info, LearnableEnvs, Mask
 from midstride.knowledge import Layout
 from midstride.timing import Timing
@@ -63,17 +65,19 @@ def interact(
 ) -> Iterator[Step]:
     """Act in environments with same-step autoreset, forever.
 
-    `reset(which)` is called when episodes in `which` have ended, before the next action there.
+    `reset(which)` is called when episodes in `which` have ended, before the next action there. A
+    reward or an observation that is not a finite number is an error: no step with one is given.
     """
     mode = envs.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.SAME_STEP:
         raise ValueError(f"the environments must reset in the same step (SAME_STEP), not {mode}")
     observation, _ = envs.reset(seed=seed)
-    while True:
+    check_start(envs, observation)
+    for count in itertools.count(1):
         action, notes = act(observation)
         following, _, terminated, truncated, info = envs.step(action)
         done = terminated | truncated
-        yield Step(
+        step = Step(
             observation,
             action,
             _of_step(info, "reward_before_switch"),
@@ -87,6 +91,8 @@ def interact(
             notes,
             {name: _of_step(info, name) for name in MEASURES if name in info},
         )
+        check_step(envs, step, following, count)
+        yield step
         if done.any():
             reset(done)
         observation = following
@@ -187,6 +193,7 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
 
         With an integer seed, environment i is seeded with seed + i.
         """
+        self._check_open()
         seeds: Sequence[int | None]
         if seed is None or isinstance(seed, (int, np.integer)):
             seeds = [None if seed is None else int(seed) + i for i in range(self.num_envs)]
@@ -216,6 +223,7 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
 
     def step(self, actions: Any) -> tuple[Any, Array, Mask, Mask, Info]:
         """From capture to next capture: what is in flight, then `actions` from the switch on."""
+        self._check_open()
         if self._rngs is None:
             raise RuntimeError("call reset before the first step")
         waiting = self._over.copy()  # they stand still, and observe the start of a new episode
@@ -236,6 +244,10 @@ class ManyEnvs(VectorEnv[Any, Any, Any], EzPickle):
             observation = self._restarted(observation, info, ended)
         terminated = outcome.terminated & ended
         return observation, outcome.reward, terminated, ended & ~terminated, info
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RuntimeError("these environments are closed: make them anew")
 
     def _restarted(self, observation: Any, info: Info, ended: Mask) -> Any:
         """Begin anew where an episode has ended; its last observation and entries go to `info`."""

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from midstride.envs.checks import check_render_mode
 from midstride.envs.concurrent import Concurrent
+from midstride.envs.faults import Fault, Guarded, said
 from midstride.envs.learnable import Environment, Hints, Image
 from midstride.envs.physics import MovesByTicks
 from midstride.knowledge import MAX_STACK, Layout
@@ -99,13 +100,26 @@ class WrappedEnvs(SyncVectorEnv):
         observe_switch: bool = False,
     ) -> None:
         # We render, without OpenGL: the environments themselves need not.
-        make = partial(settings.make_one, None, observe_switch)
-        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        def make(number: int) -> gymnasium.Env[Any, Any]:
+            return Guarded(settings.make_one(None, observe_switch), settings.task, number)
+
+        self._task = settings.task
+        super().__init__(
+            [partial(make, i) for i in range(num_envs)], autoreset_mode=AutoresetMode.SAME_STEP
+        )
         self.layout: Layout = self.envs[0].get_wrapper_attr("layout")
         self.timing: Timing = self.envs[0].get_wrapper_attr("timing")
         longest = self.envs[0].spec.max_episode_steps if self.envs[0].spec else None
         self.hints = Hints(longest_episode=longest)
         self.render_mode = check_render_mode(render_mode)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        try:
+            return super().step(actions)
+        except Fault:
+            raise
+        except Exception as error:  # what each gave was right, but they do not go together
+            raise Fault(f"{self._task}: its steps do not go together: {said(error)}") from error
 
     @cached_property
     def _followers(self) -> list[Follower]:
@@ -127,3 +141,5 @@ def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, An
         return gymnasium.make(name, render_mode=render_mode)
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"unknown Gymnasium environment {name!r}: {error}") from None
+    except Exception as error:
+        raise Fault(f"the environment {name!r} cannot be made: {said(error)}") from error

@@ -2,7 +2,8 @@
 
 An agent acts, remembers, and learns. Its update is dispatched and not waited for: XLA computes it
 on its own thread while the caller steps the physics and draws the next batch. `sync` hands
-finished weights to the NumPy policy that acts.
+finished weights to the NumPy policy that acts; nothing else does. Who looks (an evaluation, a
+checkpoint) waits for what is computed and takes copies, so looking changes nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
+from midstride.finite import is_finite, misfits
 from midstride.policies import Policy
 from midstride.settings import Range, Settings
 
@@ -184,7 +186,6 @@ class Agent(ABC):
 
         Checkpoints of the online network oscillate; this is what is evaluated and saved.
         """
-        self.sync()
         return self.policy_of(self.state["target"])
 
     @abstractmethod
@@ -208,8 +209,35 @@ class Agent(ABC):
         return measured
 
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        self.policy.weights = self.policy_of(outcome.pop("policy")).weights
-        return {name: np.asarray(value) for name, value in outcome.items()}
+        """Hand over the weights of a dispatch that ended, unless it went wrong."""
+        weights = np.asarray(outcome.pop("policy"))
+        measured = {name: np.asarray(value) for name, value in outcome.items()}
+        if not is_finite(measured["loss"]):
+            raise ValueError(self._went_wrong(measured["loss"]))
+        if not is_finite(weights):
+            raise ValueError(f"a weight of the network is no finite number after {self._rate}")
+        self.policy.weights = self.policy_of(weights).weights
+        return measured
+
+    @property
+    def _rate(self) -> str:
+        """How the weights came to be what they are, for errors."""
+        s = self.settings
+        return (
+            f"{int(self.state['updates']):,} updates: try a smaller learning_rate than "
+            f"{s.learning_rate:g}, or a smaller max_grad_norm than {s.max_grad_norm:g}"
+        )
+
+    def _went_wrong(self, losses: NDArray[Any]) -> str:
+        """Which loss, at which update, of those of a dispatch that ended."""
+        later = sum(len(np.atleast_1d(outcome["loss"])) for outcome in self._under_way)
+        first = int(np.argmax(misfits(np.atleast_1d(losses))))
+        update = int(self.state["updates"]) - later - losses.size + first + 1
+        return (
+            f"the loss of {self.settings.agent} became {losses.flat[first]:g} at update "
+            f"{update:,}: rewards or observations may be too large, or the learning_rate "
+            f"({self.settings.learning_rate:g}) too high"
+        )
 
     @staticmethod
     def finish_piece(results: Any, piece: str, lap: Lap | None) -> None:
@@ -228,24 +256,42 @@ class Agent(ABC):
     # --- Checkpoints
 
     def arrays(self) -> Batch:
-        """Everything that is learned or remembered, by name: for a checkpoint."""
-        self.sync()
+        """Everything that is learned or remembered, by name: for a checkpoint.
+
+        Updates that nobody has waited for yet are in it as what will be handed over, and the
+        weights that act until then: a training that goes on from it does so in the same order.
+        An error if any weight is no finite number: such a checkpoint would be worth nothing.
+        """
         leaves = jax.tree.leaves(self.state)
         learned = {f"agent.{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        return learned | {f"replay.{name}": array for name, array in self.replay.arrays().items()}
+        if not all(is_finite(array) for array in learned.values()):
+            raise ValueError(f"a weight of the network is no finite number after {self._rate}")
+        parts = {"replay": self.replay.arrays(), "acting": self.policy.weights}
+        for i, outcome in enumerate(self._under_way):
+            parts[f"under_way.{i:04d}"] = {n: np.asarray(value) for n, value in outcome.items()}
+        return learned | {f"{part}.{n}": a for part, held in parts.items() for n, a in held.items()}
 
     def restore(self, arrays: Batch) -> None:
-        """Go on from `arrays` of a checkpoint."""
+        """Go on from `arrays` of a checkpoint; the environments begin other episodes."""
         leaves, structure = jax.tree.flatten(self.state)
         saved = [arrays[name] for name in sorted(arrays) if name.startswith("agent.")]
         if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
             raise ValueError("the checkpoint is of another network")
         self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
-        self.policy.weights = self.policy_of(self.state[self.acts_with]).weights
-        prefix = "replay."
-        self.replay.restore(
-            {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        )
+        acting = part_of(arrays, "acting")
+        if acting.keys() != self.policy.weights.keys():
+            raise ValueError("the checkpoint does not say what acted: another version wrote it")
+        self.policy.weights = acting
+        self.replay.restore(part_of(arrays, "replay"))
+        under_way = sorted({name[:14] for name in arrays if name.startswith("under_way.")})
+        self._under_way = deque(part_of(arrays, name) for name in under_way)
+
+    def about(self) -> dict[str, Any]:
+        """What else a checkpoint needs, as JSON can hold it."""
+        return {}
+
+    def restore_about(self, about: dict[str, Any]) -> None:  # noqa: B027
+        """Go on from what `about` told."""
 
     def named(self, weights: Any) -> dict[str, NDArray[Any]]:
         """A vector of weights as named arrays, copied: the next update may reuse its memory."""
@@ -256,6 +302,12 @@ class Agent(ABC):
             name: part.reshape(shape)
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
+
+
+def part_of(arrays: Batch, part: str) -> Batch:
+    """Those of a part of a checkpoint, without its name: of `replay`, say."""
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def named_arrays(network: eqx.Module) -> dict[str, jax.Array]:

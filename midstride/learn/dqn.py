@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share
+from midstride.learn.agent import (
+    Agent,
+    AgentSettings,
+    Batch,
+    Count,
+    Lap,
+    RunSettings,
+    Share,
+    part_of,
+)
 from midstride.learn.priorities import Prioritised
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
@@ -239,6 +248,15 @@ class DQN(Agent):
         q = jnp.take_along_axis(values, steps["action"][:, None], axis=1)[:, 0]
         y = bellman_target(self.settings, steps, bootstrap)
         return td_loss(q, y, batch.get("weights", 1.0))
+
+    def arrays(self) -> Batch:
+        held = {} if self._priorities is None else self._priorities.arrays()
+        return super().arrays() | {f"priorities.{name}": array for name, array in held.items()}
+
+    def restore(self, arrays: Batch) -> None:
+        super().restore(arrays)
+        if self._priorities is not None:
+            self._priorities.restore(part_of(arrays, "priorities"))
 
     def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
         measured = super()._finish(outcome)

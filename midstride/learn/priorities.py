@@ -39,6 +39,16 @@ class Priorities:
             self.tree[node] = self.tree[2 * node] + self.tree[2 * node + 1]
             node = np.unique(node // 2)
 
+    def restore(self, leaves: NDArray[Any], largest: float) -> None:
+        """Go on with these priorities: every sum is that of its two parts, as `_set` leaves it."""
+        self.largest = largest
+        self.tree[self.leaves :] = leaves
+        size = self.leaves
+        while size > 1:
+            parts = self.tree[size : 2 * size]
+            self.tree[size // 2 : size] = parts[::2] + parts[1::2]
+            size //= 2
+
     def sample(self, rng: np.random.Generator, count: int) -> tuple[Any, Any]:
         """Places (count,) and their importance weights, the largest of which is 1."""
         mass = rng.random(count) * self.tree[1]
@@ -77,6 +87,21 @@ class Prioritised:
         self._sampled.append(sampled)
         rows, envs = np.divmod(sampled.reshape(shape), replay.num_envs)
         return rows, envs, weights.reshape(shape)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is known of the transitions, for a checkpoint."""
+        tree = self._priorities
+        return {
+            "leaves": tree.tree[tree.leaves :],
+            "largest": np.array([tree.largest]),
+            "seen": np.array([self._seen]),
+            **{f"sampled.{i:04d}": places for i, places in enumerate(self._sampled)},
+        }
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self._priorities.restore(arrays["leaves"], float(arrays["largest"][0]))
+        self._seen = int(arrays["seen"][0])
+        self._sampled = deque(arrays[n] for n in sorted(arrays) if n.startswith("sampled."))
 
     def learn(self, errors: NDArray[Any]) -> None:
         """The errors of the oldest batch under way are known."""

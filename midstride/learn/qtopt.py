@@ -184,8 +184,15 @@ class QTOpt(Agent):
 
     def averaged_policy(self) -> CemPolicy:
         """The policy of averaged weights: steadier than any single ones."""
-        self.sync()
         return self.policy_of(self.state["acting" if self.settings.averaged else "online"])
+
+    def about(self) -> dict[str, Any]:
+        """The state of the generator that the acting policy searches with."""
+        return {"search": self.policy.random}
+
+    def restore_about(self, about: dict[str, Any]) -> None:
+        if "search" in about:
+            self.policy.random = about["search"]
 
     # --- Acting and remembering
 

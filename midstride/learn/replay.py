@@ -97,10 +97,19 @@ class Replay:
         return {**found, "counts": np.array([self.added])}
 
     def restore(self, arrays: Batch) -> None:
+        """Go on with what was held; the environments have begun other episodes."""
         for name, array in arrays.items():
             if name != "counts":
                 self.data[name][: len(array)] = array
         self.added = int(arrays["counts"][0])
+        self.cut()
+
+    def cut(self) -> None:
+        """What is added next does not follow what was added last: the episodes end there."""
+        if self.added:
+            newest = self.data["transitions"][(self.added - 1) % self.length]
+            at = self.row.places
+            newest[:, at["truncated"]] = newest[:, at["terminated"]] == 0
 
     def rows(self, rng: np.random.Generator, count: int, span: int) -> tuple[Any, Any]:
         """Random starts (row, environment) of `span` time steps that are all still held."""

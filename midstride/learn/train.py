@@ -4,7 +4,7 @@
 
 While an update is computed, the environments take their next step and the next batch is drawn; the
 policy acts on weights that are one round of steps old. Everything happens in a fixed order, so a
-seed repeats exactly.
+seed repeats exactly, however often it is evaluated, saved or shown on the way.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.disk.runs import Run, claimed, event_writer, is_of, read_result
+from midstride.disk.runs import Run, claimed, empty, event_writer, is_of, read_result
+from midstride.envs.faults import Fault, closed_after
 from midstride.envs.vector import Step, interact
 from midstride.learn.agents import Training
 from midstride.learn.signals import Interrupted, held_interrupts
 from midstride.learn.trainer import Trainer, finish, opened
 
 _LOG_EVERY_S = 1.0
-_LOGGED = {"loss", "q", "label", "auxiliary"}  # of what updates measure
 
 
 @dataclass
@@ -49,14 +49,19 @@ def train(
     on_progress: OnProgress = lambda progress: None,
     tensorboard: bool = False,
     keep_checkpoint: bool = False,
+    restart: bool = False,
 ) -> dict[str, Any]:
     """Train in a run folder and return its result; a finished run is not run again.
 
-    resume: go on with what the folder holds; settings must agree, but `steps` may be more
+    resume: go on with what the folder holds; settings must agree, but `steps` may be more. The
+        environments begin new episodes; all else goes on as if nothing had happened
     keep_checkpoint: of a finished run, so that it can be made longer
+    restart: delete what an unfinished run left in the folder, and begin again
     """
     with claimed(folder):
         events = event_writer() if tensorboard else None  # an error now if the extra is missing
+        if restart and read_result(folder) is None:
+            empty(folder)
         run = opened(training, folder, resume)
         finished = read_result(folder)
         if finished is not None and is_of(finished, training.hash):
@@ -73,27 +78,42 @@ def train(
                 trainer.agent.sync()  # saving must not be what hands over the weights
             if trainer.clock.seconds["first updates"] > 30:  # too long to be lost
                 trainer.save(run)
-        with held_interrupts() as interrupted:
-            steps_until_done(trainer, run, on_progress, interrupted)
-            trainer.save(run)
-            if interrupted():
-                raise Interrupted(folder, trainer.steps)
-        return finish(trainer, run, keep_checkpoint)
+        with closed_after(trainer.envs):
+            with held_interrupts() as signalled:
+                steps_until_fault(trainer, run, on_progress, signalled)
+                trainer.save(run)
+                if number := signalled():
+                    raise Interrupted.after(folder, trainer.steps, number)
+            return finish(trainer, run, keep_checkpoint)
+
+
+def steps_until_fault(
+    trainer: Trainer, run: Run, on_progress: OnProgress, signalled: Callable[[], int | None]
+) -> None:
+    """`steps_until_done`; if an environment fails, what was learned until then is saved."""
+    before = trainer.steps
+    try:
+        steps_until_done(trainer, run, on_progress, signalled)
+    except Fault as fault:
+        if trainer.steps == before:
+            raise
+        trainer.save(run)
+        raise Fault(f"{fault}; saved {run.folder} after {trainer.steps:,} steps") from fault
 
 
 def steps_until_done(
     trainer: Trainer,
     run: Run,
     on_progress: OnProgress,
-    interrupted: Callable[[], bool] = lambda: False,
+    signalled: Callable[[], int | None] = lambda: None,
 ) -> None:
-    """Interact and learn until all steps are taken, or interrupted."""
+    """Interact and learn until all steps are taken, or a signal asks to end."""
     settings, agent, clock = trainer.training.run, trainer.agent, trainer.clock
     if trainer.steps >= settings.steps:
         return
-    n, returns, owed = settings.num_envs, np.zeros(settings.num_envs), 0.0
+    n, returns = settings.num_envs, np.zeros(settings.num_envs)
     since, since_steps, logged = time.perf_counter(), trainer.steps, 0.0  # without evaluations
-    agent.policy.reset()
+    agent.policy.reset(np.ones(n, bool))
     # After a resume the environments start new episodes, from seeds of their own.
     seed = int(np.random.default_rng([settings.seed, trainer.steps]).integers(2**31))
     for step in interact(trainer.envs, timed_act(trainer), seed, agent.policy.reset):
@@ -102,16 +122,15 @@ def steps_until_done(
         agent.remember(step)
         add_returns(trainer, returns, step)
         if agent.ready(trainer.steps):
-            owed += n / trainer.training.agent.update_every
-            if owed >= 1:
-                batches = agent.sample(int(owed))
+            trainer.owed += n / trainer.training.agent.update_every
+            if trainer.owed >= 1:
+                batches = agent.sample(int(trainer.owed))
                 clock.lap("replay")
                 agent.dispatch(batches, clock.lap if clock.measures else None)
-                owed -= int(owed)
+                trainer.owed -= int(trainer.owed)
         measured = agent.sync(leave=1)
         if measured is not None:
-            for name in _LOGGED & measured.keys():
-                trainer.losses[name].append(float(measured[name].mean()))
+            trainer.add_losses(measured)
         now = time.perf_counter()
         rate = (trainer.steps - since_steps) / (now - since)
         if now - logged > _LOG_EVERY_S or trainer.steps >= settings.steps:
@@ -121,7 +140,7 @@ def steps_until_done(
             logged = now
         if _crosses(trainer.steps, n, settings.evaluate_every):
             trainer.log(run, rate)
-        if trainer.steps >= settings.steps or interrupted():
+        if trainer.steps >= settings.steps or signalled():
             return
         if _crosses(trainer.steps, n, settings.checkpoint_every):
             trainer.save(run)

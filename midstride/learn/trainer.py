@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midstride.disk.runs import RESULT, Run
+from midstride.envs.faults import Fault
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
+from midstride.learn.memory import check_environments, make_agent
 from midstride.learn.stopwatch import Stopwatch
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in
 from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
 from midstride.settings import one_line, shown
 
+_LOGGED = {"loss", "q", "label", "auxiliary"}  # of what updates measure
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
 
@@ -37,7 +42,8 @@ class Trainer:
     steps: int = 0
     returns: list[float] = field(default_factory=list)  # of finished episodes
     seconds: float = 0.0  # spent before, in a run that was resumed
-    losses: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    owed: float = 0.0  # updates, and parts of one, that steps have called for
+    losses: dict[str, tuple[float, int]] = field(default_factory=dict)  # sum and count, to be told
 
     @classmethod
     def create(cls, training: Training, folder: Path | None = None) -> Trainer:
@@ -50,10 +56,11 @@ class Trainer:
         def make_envs() -> LearnableEnvs:
             return training.environment.make(run.num_envs, observe_switch=observes_switch)
 
+        check_environments(training.environment, run)
         envs = make_envs()
         kind.check(training.agent, envs)
         rng, clock = np.random.default_rng(run.seed), Stopwatch()
-        agent: Agent = kind(training.agent, run, envs, rng)  # type: ignore[arg-type, call-arg]
+        agent = make_agent(kind, training.agent, run, envs, rng)
         with clock.of("demonstrations"):
             agent.gather(make_envs, folder)
         return cls(training, envs, agent, rng, clock, started)
@@ -69,18 +76,33 @@ class Trainer:
         """Of the training so far, with what came before a resume."""
         return self.seconds + time.perf_counter() - self.started
 
+    def add_losses(self, measured: Mapping[str, NDArray[Any]]) -> None:
+        """Of what updates measured, keep what will be told."""
+        for name in _LOGGED & measured.keys():
+            total, count = self.losses.get(name, (0.0, 0))
+            self.losses[name] = total + float(measured[name].mean()), count + 1
+
     def save(self, run: Run) -> None:
+        """Write a checkpoint: all of the training but the episodes under way.
+
+        Nothing here changes the training. One that goes on from it is the same to the last bit as
+        one that was not disturbed, but that its environments begin new episodes, from seeds of
+        their own: two that go on from the same checkpoint are equal.
+        """
         with self.clock.of("checkpoints"):
             about = {
                 "random": self.rng.bit_generator.state,
                 "returns": self.returns[-self.training.run.num_envs :],
                 "seconds": self.elapsed_s,
                 "clock": [self.clock.seconds, self.clock.rounds],
+                "owed": self.owed,
+                "losses": self.losses,
+                "agent": self.agent.about(),
             }
             run.save_checkpoint(self.steps, self.agent.arrays(), about)
 
     def restore(self, run: Run) -> bool:
-        """Go on from the newest checkpoint; whether there was one."""
+        """Go on from the newest checkpoint; whether there was one. Episodes begin anew."""
         found = run.load_checkpoint()
         if found is None:
             run.metrics = []  # of a start that left nothing
@@ -96,18 +118,21 @@ class Trainer:
         self.steps, self.returns = about["steps"], list(about["returns"])
         self.seconds = about["seconds"]
         self.clock.add(*about["clock"])
+        self.owed = about["owed"]
+        self.losses = about["losses"]
+        self.agent.restore_about(about["agent"])
         return True
 
     def log(self, run: Run, rate: float) -> None:
         """Evaluate the greedy policy as it is now, and write a line of metrics."""
         policy, settings = self.agent.averaged_policy(), self.training.run
-        with self.clock.of("evaluation"):
+        with self.clock.of("evaluation"), in_evaluation(self.steps):
             episodes = evaluate_in(policy, self.training.environment, settings.evaluation_episodes)
         means = {
             name: float(np.mean([e.measures[name] for e in episodes]))
             for name in episodes[0].measures
         }
-        losses = {name: float(np.mean(values)) for name, values in sorted(self.losses.items())}
+        losses = {name: total / count for name, (total, count) in sorted(self.losses.items())}
         run.log(
             steps=self.steps,
             evaluation=float(np.mean([episode.total for episode in episodes])),
@@ -166,10 +191,19 @@ def final_episodes(policy: Policy, environment: Environment, run: RunSettings) -
     )
 
 
+@contextmanager
+def in_evaluation(steps: int) -> Iterator[None]:
+    """Faults of environments there are not of those that are trained in: nothing is saved."""
+    try:
+        yield
+    except Fault as fault:
+        raise ValueError(f"in the evaluation after {steps:,} steps: {fault}") from fault
+
+
 def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
     """Evaluate, save the policy, write the result."""
     training, policy = trainer.training, trainer.agent.averaged_policy()
-    with trainer.clock.of("evaluation"):
+    with trainer.clock.of("evaluation"), in_evaluation(trainer.steps):
         episodes = final_episodes(policy, training.environment, training.run)
     totals = [episode.total for episode in episodes]
     seconds = round(trainer.elapsed_s, 1)

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from midstride.envs.faults import closed_after
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.envs.vector import interact
 from midstride.policies import Policy
@@ -74,9 +75,8 @@ def evaluate_in(
 ) -> list[Episode]:
     """Whole episodes of a policy in the environment that it is judged in."""
     envs = environment.for_evaluation(scenes).make(min(episodes, _MOST_ENVS))
-    found = evaluate(policy, envs, episodes, seed, on_episode)
-    envs.close()
-    return found
+    with closed_after(envs):
+        return evaluate(policy, envs, episodes, seed, on_episode)
 
 
 def acting(policy: Policy) -> Callable[[Any], tuple[NDArray[Any], dict[str, NDArray[Any]]]]:

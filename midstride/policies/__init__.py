@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from midstride.disk.files import write_whole
 from midstride.disk.read import Hints, parse_json, read_bytes
 from midstride.disk.tensors import digest, read_tensors, write_tensors
+from midstride.finite import is_finite
 from midstride.policies.cem import CemPolicy
 from midstride.policies.check import check_description, check_policy
 from midstride.policies.q import QPolicy
@@ -51,11 +52,15 @@ class Policy(Protocol):
 
 
 def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
-    """Write weights and description, each whole or not at all."""
-    description = json.dumps({**policy.description, _SEALED: True}, indent=2) + "\n"
+    """Write weights and description, each whole or not at all; an error if they cannot act."""
+    for name, array in policy.weights.items():
+        if not is_finite(np.asarray(array)):
+            raise ValueError(f"the policy is not saved: {name} is not of finite numbers")
+    description = json.dumps({**policy.description, _SEALED: True}, indent=2, allow_nan=False)
+    text = f"{description}\n"
     # The weights name the description that they belong to.
-    write_tensors(folder / WEIGHTS, policy.weights, {"description": digest(description.encode())})
-    write_whole(folder / DESCRIPTION, description)
+    write_tensors(folder / WEIGHTS, policy.weights, {"description": digest(text.encode())})
+    write_whole(folder / DESCRIPTION, text)
 
 
 def load(run: str | Path) -> QPolicy | CemPolicy:

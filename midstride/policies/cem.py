@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.finite import check_finite
+
 Array = NDArray[np.float32]
 Weights = dict[str, NDArray[Any]]
 
@@ -46,9 +48,19 @@ class CemPolicy:
         if which is None:
             self._rng = np.random.default_rng(0)
 
+    @property
+    def random(self) -> dict[str, Any]:
+        """The state of the generator that it draws from."""
+        return dict(self._rng.bit_generator.state)
+
+    @random.setter
+    def random(self, state: dict[str, Any]) -> None:
+        self._rng.bit_generator.state = state
+
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         """The best action (size,), or one for each of a batch."""
         state = np.asarray(observation["state"] if self.sees else observation, np.float32)
+        check_finite(state)
         single = state.ndim == 1
         image = np.asarray(observation["image"]) if self.sees else None
         if single:

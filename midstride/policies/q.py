@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.finite import check_finite
+
 Array = NDArray[np.float32]
 Weights = dict[str, NDArray[Any]]
 
@@ -69,6 +71,7 @@ class QPolicy:
                 f"this policy observes {self.observation_size} columns, got shape "
                 f"{observation.shape}"
             )
+        check_finite(observation)
         if observation.ndim == 1:
             return self.values(observation[None]).argmax(axis=1)[0]
         return self.values(observation).argmax(axis=1)

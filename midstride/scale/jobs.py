@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from midstride.disk.runs import RESULT
 from midstride.learn.agents import Training
 from midstride.learn.train import OnProgress, train
 
@@ -41,17 +39,22 @@ Engine = Callable[[Sequence[Job]], Iterator[Event]]
 
 def do(job: Job, on_progress: OnProgress = lambda progress: None) -> dict[str, Any]:
     """Do a job here and now."""
-    if job.unfinished == "restart" and not (job.folder / RESULT).exists():
-        shutil.rmtree(job.folder, ignore_errors=True)
-    resume = job.unfinished != "refuse"
     return train(
-        job.training, job.folder, resume, on_progress, job.tensorboard, job.keep_checkpoint
+        job.training,
+        job.folder,
+        job.unfinished != "refuse",
+        on_progress,
+        job.tensorboard,
+        job.keep_checkpoint,
+        restart=job.unfinished == "restart",
     )
 
 
 def reason(error: Exception) -> str:
     """What went wrong, as a sentence: with the error's type, unless it is of those we write."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, MemoryError):
+        return ": ".join(["there is not enough memory", *lines[:1]])
     if lines and isinstance(error, (ValueError, OSError, RuntimeError)):
         return lines[0]
     return ": ".join([type(error).__name__, *lines[:1]])

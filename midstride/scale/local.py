@@ -19,6 +19,7 @@ from multiprocessing import connection
 from typing import Any
 
 from midstride.envs.checks import available_cores
+from midstride.learn.signals import interrupt, raised_signals
 from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint
@@ -34,8 +35,13 @@ class _Worker:
 def run_jobs(jobs: Sequence[Job], workers: int | None = None) -> Iterator[Event]:
     """Do all jobs, in worker processes; what happens, as it happens.
 
-    Interrupted, every worker saves a checkpoint of its job before the interrupt goes on.
+    At a signal that asks to end, every worker saves a checkpoint of its job before it goes on.
     """
+    with raised_signals():
+        yield from _run_jobs(jobs, workers)
+
+
+def _run_jobs(jobs: Sequence[Job], workers: int | None) -> Iterator[Event]:
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     context = multiprocessing.get_context("spawn")
     pool: list[_Worker | None] = [None] * min(workers or available_cores(), len(jobs))
@@ -83,7 +89,7 @@ def _end(worker: _Worker) -> None:
         with suppress(OSError):
             worker.pipe.send(None)
     else:
-        worker.process.terminate()  # raises KeyboardInterrupt there: the job is saved
+        worker.process.terminate()  # raises Interrupted there: the job is saved
     while worker.process.is_alive() and worker.pipe.poll(_GRACE_S):
         try:
             worker.pipe.recv()
@@ -97,7 +103,9 @@ def _work(pipe: Any, core: int | None) -> None:
     """A worker: one job after another, on its own core."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of the terminal
+    signal.signal(signal.SIGTERM, interrupt)
     if sys.platform == "linux" and core is not None:
         os.sched_setaffinity(0, {core})
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from midstride.disk.files import versions, write_whole
 from midstride.disk.read import Hints, Missing, damage_of, read_csv, read_json
-from midstride.disk.runs import CONFIG, read_record, read_result
+from midstride.disk.runs import CONFIG, claimed, read_record, read_result
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
 _COLUMNS = ("arm", "draw", "status", "mean_return")
@@ -36,7 +36,7 @@ def claim(folder: Path, record: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"{folder} holds a sweep of another specification: give another --output"
             )
-    write_whole(path, json.dumps(record, indent=2) + "\n")
+    write_whole(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
 def outcome(run: Path, hash: str) -> dict[str, Any] | None:
@@ -67,7 +67,8 @@ def put_aside(folder: Path, place: Path, hash: str) -> bool:
     while (aside := folder / OLD / f"{number}" / place.relative_to(place.parts[0])).exists():
         number += 1
     aside.parent.mkdir(parents=True, exist_ok=True)
-    run.rename(aside)
+    with claimed(run):  # or it is in use
+        run.rename(aside)
     return True
 
 
@@ -76,7 +77,7 @@ def _is_of(record: Mapping[str, Any], hash: str, version: str | None) -> bool:
 
 
 def record_failure(run: Path, reason: str) -> None:
-    write_whole(run / FAILURE, json.dumps({"reason": reason}) + "\n")
+    write_whole(run / FAILURE, json.dumps({"reason": reason}, allow_nan=False) + "\n")
 
 
 def write_table(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:

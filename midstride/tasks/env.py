@@ -103,6 +103,10 @@ class TaskPlant:
         into.qpos[rows], into.qvel[rows] = now.qpos[rows], now.qvel[rows]
         into.vector_to_go[rows] = now.vector_to_go[rows]
 
+    def close(self) -> None:
+        """Free the physics and its threads; views of it would keep them."""
+        del self.batch, self.qpos, self.qvel, self.target
+
     def check(self) -> None:
         """An error if the physics has become unstable anywhere."""
         if self.batch.warning.any():
@@ -218,6 +222,10 @@ class TaskVectorEnv(ManyEnvs):
             column, row = self._camera.project(self.task.marker(qpos, target))
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
         return tuple(images)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        if hasattr(self, "plant"):  # or it was never made
+            self.plant.close()
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         decision = self._decode(actions)

@@ -23,6 +23,7 @@ class TaskSettings(Environment):
     """Of point mass, Cartpole and pendulum."""
 
     times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
+    bytes_each: ClassVar[int] = 6_000  # of memory that one of many takes, about (measured)
     task: str = "cartpole"
     """pointmass, cartpole or pendulum"""
     latency: Latency = "0"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -293,7 +294,7 @@ def test_what_succeeds_is_shown_as_a_share(tmp_path, capsys):
 
 def test_an_interrupt_says_what_is_saved_and_how_to_go_on(tmp_path, capsys, monkeypatch):
     def train(training, folder, *args, **options):
-        raise Interrupted(folder, 1234)
+        raise Interrupted.after(folder, 1234, signal.SIGINT)
 
     monkeypatch.setattr("midstride.learn.train.train", train)
     monkeypatch.chdir(tmp_path)

@@ -505,3 +505,26 @@ def test_two_trainings_cannot_share_a_folder(tmp_path):
         train(TINY, folder)
     assert not folder.exists()  # nothing came of it
     assert train(TINY, folder)["steps"] == TINY.run.steps  # free again
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_checkpoints_that_cannot_be_looked_at_are_an_error_and_no_fresh_start(tmp_path, resume):
+    interrupted(tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoint"
+    shutil.rmtree(folder)
+    folder.write_text("a file in the folder's place")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(ValueError, match=r"checkpoints in .*checkpoint cannot be read \(Not a dir"):
+        train(TINY, tmp_path / "run", resume=resume)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+
+
+def test_checkpoints_that_may_not_be_read_are_an_error(tmp_path, monkeypatch):
+    interrupted(tmp_path / "run")
+
+    def iterdir(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    with pytest.raises(ValueError, match=r"cannot be read \(Permission denied\): mend that"):
+        train(TINY, tmp_path / "run", resume=True)

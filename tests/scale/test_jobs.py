@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from midstride.disk.runs import Run, read_result
+from midstride.disk.runs import Run, claimed, read_result
 from midstride.learn.agents import Training
 from midstride.learn.train import Progress, train
 from midstride.policies import load
-from midstride.scale.jobs import KILLED, Job, reason
+from midstride.scale.jobs import KILLED, Job, do, reason
 from midstride.scale.local import run_jobs
 from midstride.scale.show import status, train_all
 from tests.helpers import wait_until
@@ -54,7 +54,7 @@ def test_whatever_goes_wrong_in_a_worker_comes_back_as_a_sentence(tmp_path):
     assert ended.content.startswith("AttributeError: 'NoneType'")
     assert reason(ValueError("steps must be at least 1")) == "steps must be at least 1"
     assert reason(KeyError("x")) == "KeyError: 'x'"
-    assert reason(MemoryError()) == "MemoryError"
+    assert reason(MemoryError()) == "there is not enough memory"
     assert reason(RuntimeError("\nfirst line\nsecond")) == "first line"
 
 
@@ -95,6 +95,18 @@ def test_unfinished_runs_are_resumed_or_restarted(tmp_path):
         same = all((weights[name] == undisturbed[name]).all() for name in weights)
         # From the checkpoint other episodes begin; from the start it is the same to the last bit.
         assert same == (unfinished == "restart")
+
+
+def test_a_folder_is_claimed_before_anything_in_it_is_deleted(tmp_path):
+    kept = tmp_path / "run" / "checkpoint" / "of another.safetensors"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"work of hours")
+    job = Job("again", TINY, tmp_path / "run", unfinished="restart")
+    with claimed(tmp_path / "run"), pytest.raises(ValueError, match="another process is training"):
+        do(job)
+    assert kept.read_bytes() == b"work of hours"
+    assert do(job)["steps"] == TINY.run.steps
+    assert not kept.exists()
 
 
 def _parent(folder):

@@ -1,6 +1,7 @@
 """The Gymnasium face: contract, reset semantics, autoreset, equality of one and many."""
 
 import copy
+import os
 import pickle
 
 import gymnasium
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import midstride
 from midstride.tasks.env import TaskVectorEnv
+from midstride.tasks.registry import settings_of
 from midstride.tasks.single import TaskEnv
 from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
 
@@ -468,3 +470,34 @@ def test_memory_is_flat_over_a_million_steps():
             env.step(actions)
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     assert peaks[-1] - peaks[0] < 5 * 1024  # KiB, over 768,000 steps
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="counts threads in /proc")
+@pytest.mark.parametrize("task", ["cartpole", "grasp"])
+def test_closing_frees_the_threads_of_the_physics(task):
+    before = threads()
+    settings = settings_of(task)(task=task, **({"scenes": 8} if task == "grasp" else {}))
+    held = threads()  # of what is kept for the next one
+    envs = settings.make(8, threads=4)
+    envs.reset(seed=0)
+    envs.step(envs.action_space.sample())
+    assert threads() >= held + 3 >= before + 3
+    envs.close()
+    assert threads() == held
+    envs.close()  # twice is once
+    with pytest.raises(RuntimeError, match="these environments are closed: make them anew"):
+        envs.reset()
+    with pytest.raises(RuntimeError, match="closed"):
+        envs.step(envs.action_space.sample())
+
+
+def test_closing_one_environment_closes_its_physics():
+    env = TaskEnv("pointmass")
+    env.reset(seed=0)
+    env.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        env.reset()

@@ -147,6 +147,10 @@ class GraspVectorEnv(ManyEnvs):
         """A picture of each arm."""
         return None if self.render_mode is None else self.sight.from_afar()
 
+    def close_extras(self, **kwargs: Any) -> None:
+        if hasattr(self, "world"):  # or it was never made
+            self.world.close()
+
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         actions = self._checked(actions)
         latency, period = self._schedule.coming()

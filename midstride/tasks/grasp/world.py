@@ -113,6 +113,10 @@ class World:
         # Called at every turn of the controller, with the ticks since the capture: for films.
         self.each_turn: Callable[[int], None] = lambda now: None
 
+    def close(self) -> None:
+        """Free the physics and its threads; views of it would keep them."""
+        del self.batch, self.qpos, self.qvel, self.ctrl, self.fields
+
     # --- What can be measured
 
     def pose(self) -> Array:
