@@ -156,10 +156,10 @@ def sweep_here() -> None:
     """Sweeps of this process train in it: all of their writes are here."""
     from midstride.scale import engines
 
-    engines.run_jobs = here  # type: ignore[assignment]
+    vars(engines)["run_jobs"] = here
 
 
 def fork_workers() -> None:
     """Workers of this process are forks of it, and need not import anything."""
     forked = multiprocessing.get_context("fork")
-    multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment, misc]
+    multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment]
