@@ -54,12 +54,6 @@ def prepare(cache: Path) -> None:
     """Import what commands need, and keep what they compile in a folder."""
     import jax
 
-    import midstride.learn.agents
-    import midstride.report.film
-    import midstride.report.page
-    import midstride.sweep.engine
-    import midstride.tasks.env
-
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
@@ -162,10 +156,10 @@ def sweep_here() -> None:
     """Sweeps of this process train in it: all of their writes are here."""
     from midstride.scale import engines
 
-    engines.run_jobs = here  # type: ignore[assignment]
+    vars(engines)["run_jobs"] = here
 
 
 def fork_workers() -> None:
     """Workers of this process are forks of it, and need not import anything."""
     forked = multiprocessing.get_context("fork")
-    multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment, misc]
+    multiprocessing.get_context = lambda method=None: forked  # type: ignore[assignment]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 from attacks.children import Ended
@@ -26,6 +27,7 @@ class Counts:
         self.troubles[kind] += count
         if len(self.notes) < _NOTED:
             self.notes.append(f"{kind}: {note}")
+            print(self.notes[-1], file=sys.stderr)  # at once: the rest may take an hour
 
     def met(self, what: str, count: int = 1) -> None:
         self.of_which[what] = self.of_which.get(what, 0) + count

@@ -1,4 +1,4 @@
-"""Judging what lies on disk after a fault: files are whole, nothing is lost, nothing is there twice.
+"""What lies on disk after a fault: files are whole, nothing is lost, nothing is there twice.
 
 Independent of the code that writes: JSON by Python's own reader, pictures and films by how their
 formats say that they end. Only checkpoints and policies are read as a user reads them.

@@ -53,19 +53,19 @@ class _Through:
 @contextmanager
 def faulty(counted: Counted) -> Iterator[Counted]:
     """Count the calls, and have the fault happen, in this process."""
-    held = files.os, files.tempfile
+    held = {name: vars(files)[name] for name in ("os", "tempfile")}
     install(counted)
     try:
         yield counted
     finally:
-        files.os, files.tempfile = held  # type: ignore[misc]
+        vars(files).update(held)
 
 
 def install(counted: Counted) -> None:
     """As `faulty`, for as long as this process lives."""
     others = {name: _faulty_call(counted, name, getattr(os, name)) for name in _CALLS}
     making = {"mkstemp": _faulty_call(counted, "mkstemp", tempfile.mkstemp)}
-    files.os, files.tempfile = _Through(os, others), _Through(tempfile, making)  # type: ignore[assignment]
+    vars(files).update(os=_Through(os, others), tempfile=_Through(tempfile, making))
     files._sweep.cache_clear()  # as in a new process
 
 

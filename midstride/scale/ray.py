@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +27,12 @@ _CONNECT_S = 5.0
 
 
 def connect(address: str | None, workers: int | None = None) -> None:
-    """Join the cluster at `address` ("auto": the one of this machine), or start one here."""
+    """Join the cluster at `address` ("auto": the one of this machine), or start one here.
+
+    Who can reach a cluster can run code on it: only those with its token may, unless RAY_AUTH_MODE
+    says otherwise. A cluster that is started here listens to this machine alone.
+    """
+    _close_doors(starts=address is None)
     try:
         import ray
     except ImportError:
@@ -40,9 +47,34 @@ def connect(address: str | None, workers: int | None = None) -> None:
         options |= {"num_cpus": workers or available_cores(), "include_dashboard": False}
     try:
         ray.init(address=address or "local", **options)
+    except ray.exceptions.AuthenticationError:
+        raise ValueError(
+            f"the Ray cluster at {address} does not accept this token: put its own in "
+            "RAY_AUTH_TOKEN or ~/.ray/auth_token, or, if it has none, set RAY_AUTH_MODE=disabled"
+        ) from None
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"no Ray cluster at {address}: {first}") from None
+        raise ValueError(
+            f"no Ray cluster at {address}: {first} (if there is one, its token may be another than "
+            "that of RAY_AUTH_TOKEN or ~/.ray/auth_token)"
+        ) from None
+
+
+def _close_doors(starts: bool) -> None:
+    """Have Ray ask for a token. It reads these variables when it is imported.
+
+    starts: a cluster of our own, with a token that nobody else gets to know, which ends with it
+    """
+    if "ray" in sys.modules:  # too late: what it was imported with counts
+        return
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if not starts:
+        return
+    # Called after the systems on which it is the default: everything listens to 127.0.0.1 alone.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    kept = Path.home() / ".ray" / "auth_token"  # where Ray looks, and would write a new one
+    if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys() and not kept.exists():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _reach(address: str) -> None:
@@ -75,7 +107,7 @@ def run_on_ray(jobs: Sequence[Job]) -> Iterator[Event]:
             except ray.exceptions.RayError as error:
                 kind, content, files = "error", str(error).strip().splitlines()[-1], {}
             for name in sorted(files, key=lambda name: name == RESULT):  # with it all is whole
-                write_whole(jobs[i].folder / name, files[name])
+                write_whole(jobs[i].folder / Path(name).name, files[name])  # nowhere else
             yield Event(i, kind, content)
     finally:
         for reference in pending:
