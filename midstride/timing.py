@@ -194,7 +194,7 @@ class Timing:
         longest = np.array([self.latency_bounds_ticks[1]])
         return max(1, int((-(-longest // self._interval(longest)))[0]))
 
-    @property
+    @cached_property
     def arrives_in_time(self) -> bool:
         """Whether every decision comes into force before the next capture, or at it."""
         return self.most_pending == 1 and not loses(self.latency)
