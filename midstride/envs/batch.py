@@ -189,9 +189,7 @@ class Batch:
 
     def _counts(self) -> Ticks:
         """Decisions pending, and stale in the episode so far, (2, n)."""
-        flight = self._flight
-        pending = flight.pending(flight.most_pending - 1)[0].sum(axis=1)
-        return np.stack([pending, flight.stale])
+        return np.stack([self._flight.count_pending(), self._flight.stale])
 
     @property
     def begun(self) -> Mask:

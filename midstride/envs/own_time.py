@@ -51,9 +51,10 @@ class OwnTime:
         model = as_latency(latency)
         high_s = float(max(model.values_s))
         if self.longest_s is not None and high_s >= self.longest_s:
+            meant = f"did you mean {high_s:.6g}ms?" if high_s >= 1 else "nothing would be decided"
             raise ValueError(
                 f"a latency of {format_s(high_s)} is as long as an episode, which lasts "
-                f"{format_s(self.longest_s)} at most: did you mean {high_s:.6g}ms?"
+                f"{format_s(self.longest_s)} at most: {meant}"
             )
         try:
             return Timing(model, period_s=period_s, tick_s=self.tick_s, thinker=thinker)

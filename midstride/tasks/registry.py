@@ -28,7 +28,7 @@ def settings_of(task: str) -> type[Environment]:
         return WrappedSettings
     raise ValueError(
         f"unknown task {shown(repr(task))}: choose from {', '.join(NAMES)}, gym:ID (a Gymnasium "
-        "MuJoCo environment) or dmc:DOMAIN/TASK (DeepMind Control)"
+        "environment) or dmc:DOMAIN/TASK (DeepMind Control)"
     )
 
 
