@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 # (level, episodes) -> the gain of each: episode numbers count from 0 and name their seeds.
 Gains = Callable[[int, range], Array]
 
-ALPHA = 0.025  # that an end of the interval is on the wrong side; 95 % for both
+ALPHA = 0.025  # that a look at a level is wrong, at each end of the interval
 LOOKS = 4  # how often a level is judged at most; its episodes double from one to the next
 TOLERANCE = 0.05  # of the margin: an end of the interval this near to it is near enough
 
