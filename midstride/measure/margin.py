@@ -73,7 +73,7 @@ class MarginSettings(Settings):
     """how long a step of the environment lasts, where it does not say so itself"""
     thinker: Thinker = "pipelined"
     """beyond the period: pipelined observes every period, serial when its last thought is over"""
-    episodes: Annotated[int, Range(8, 100_000)] = 64
+    episodes: Annotated[int, Range(8, 100_000)] = 80
     """episodes at one latency at most; more make the interval narrower"""
     seed: Annotated[int, Range(0)] = EVALUATION_SEED
     """seed of the first episode; the others count up from it, alike at every latency"""
@@ -88,9 +88,7 @@ class MarginSettings(Settings):
             try:
                 object.__setattr__(self, "floor", float(self.floor))
             except ValueError:
-                raise ValueError(
-                    f"floor must be a number or nothing, got {self.floor!r}"
-                ) from None
+                raise ValueError(f"floor must be a number or nothing, got {self.floor!r}") from None
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,9 @@ def place_of(make_env: Any, settings: MarginSettings) -> Single | Together:
             )
         return Single(make_env, period_s, step_s, settings.thinker)
     environment = with_times(make_env, period_s, step_s, settings.thinker)
-    return Single(environment) if isinstance(environment, WrappedSettings) else Together(environment)
+    return (
+        Single(environment) if isinstance(environment, WrappedSettings) else Together(environment)
+    )
 
 
 def with_times(
@@ -421,7 +421,8 @@ class _Record:
         given = as_seconds(self._settings.at)
         if given is not None:
             return to_ticks(given, self.tick_s, "mean latency") * self.tick_s
-        return int(round(delay.margin / self.tick_s) / 2) * self.tick_s
+        level = round(delay.margin / self.tick_s)
+        return max(level // 2, min(level, 1)) * self.tick_s
 
     def _line(
         self, name: str, levels: int, step: float, model: Callable[[float], LatencyModel]

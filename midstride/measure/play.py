@@ -172,15 +172,16 @@ def _side_by_side(policy: Any, envs: Any, seeds: list[int]) -> list[Played]:
     n, space = len(seeds), envs.single_action_space
     policy = fit(policy, envs.single_observation_space, space)
     policy.reset()
-    totals, seconds, actions = np.zeros(n), np.zeros(n), [[] for _ in range(n)]  # type: ignore[var-annotated]
+    totals, seconds = np.zeros(n), np.zeros(n)
+    actions: list[list[Any]] = [[] for _ in range(n)]
     found: list[Played | None] = [None] * n
-    for step in interact(envs, acting(policy), seeds, policy.reset):  # type: ignore[arg-type]
+    for step in interact(envs, acting(policy), seeds, policy.reset):
         totals += step.reward
         seconds += step.period_s
         for i in range(n):
             if found[i] is None:
                 actions[i].append(step.action[i])
-        for i in np.flatnonzero(step.done):
+        for i in np.flatnonzero(step.done).tolist():
             if found[i] is None:
                 success = step.measures.get("success")
                 found[i] = Played(

@@ -135,10 +135,10 @@ def search(
         margin, top = state.bracket()
         state.judge()
         on_progress(state.gains)
-        level = _next_level(state, margin, top)
-        if level is None:
+        wanted = _next_level(state, margin, top)
+        if wanted is None:
             break
-        state.look(level)
+        state.look(wanted)
     low, high = state.interval(margin)
     recovers = sorted(k for k, g in state.gains.items() if k > margin and g.mean() >= 0)
     return Found(margin, low, high, top is None, tuple(recovers), dict(sorted(state.gains.items())))
