@@ -54,6 +54,7 @@ class _Search:
     schedule: tuple[int, ...]  # episodes of a level at each look
     worst: float  # the least that an episode gains, as far as is known before
     gains: dict[int, Array] = field(default_factory=dict)
+    means: dict[int, float] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)  # beyond doubt
     fails: set[int] = field(default_factory=set)
     new: set[int] = field(default_factory=set)  # levels with episodes that were not judged yet
@@ -66,6 +67,7 @@ class _Search:
             return False
         found = np.asarray(self.measure(level, range(had, following[0])), float)
         self.gains[level] = np.concatenate([self.gains.get(level, np.zeros(0)), found])
+        self.means[level] = float(self.gains[level].mean())
         self.new.add(level)
         return True
 
@@ -91,7 +93,7 @@ class _Search:
 
     def first_failing(self) -> int | None:
         """The lowest level that was tried and does not keep, by its mean."""
-        return min((k for k, g in self.gains.items() if k > 0 and g.mean() < 0), default=None)
+        return min((k for k, mean in self.means.items() if k > 0 and mean < 0), default=None)
 
     def bracket(self) -> tuple[int, int | None]:
         """The margin as it is seen now, and the first level that does not keep; neighbours."""
@@ -140,7 +142,7 @@ def search(
             break
         state.look(wanted)
     low, high = state.interval(margin)
-    recovers = sorted(k for k, g in state.gains.items() if k > margin and g.mean() >= 0)
+    recovers = sorted(k for k, mean in state.means.items() if k > margin and mean >= 0)
     return Found(margin, low, high, top is None, tuple(recovers), dict(sorted(state.gains.items())))
 
 

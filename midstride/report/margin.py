@@ -114,6 +114,7 @@ def plot_margin(found: Margin, name: str) -> Figure:
     _plot_line(curve, found, found.delay, 1e3)
     _mark_others(curve, found)
     curve.set(xlabel="latency (ms)", ylabel=_measured(found))
+    _stretch(curve, found)
     curve.legend(fontsize=8, loc="upper right")
     _plot_smoothness(figure.add_subplot(grid[1, 0], sharex=curve), found)
     for (kind, line), cell in zip(sides, (grid[0, 1], grid[1, 1]), strict=False):
@@ -140,7 +141,20 @@ def _plot_line(axes: Any, found: Margin, line: Line, unit: float) -> None:
     axes.axhline(found.bar, color=_LOST, ls="--", lw=1, label=_bar_text(found))
     axes.errorbar(at, means, yerr=errors, color=_INK, marker="o", ms=4, lw=1.4, capsize=2)
     axes.grid(alpha=0.25)
-    axes.set_ylim(*_limits([*means, found.bar]))
+    every = [point.mean for point in found.curve]  # the same scale for all three
+    axes.set_ylim(*_limits([*every, *means, found.bar]))
+
+
+def _stretch(axes: Any, found: Margin) -> None:
+    """Even up to the margin, then by doublings, as latencies are tried."""
+    at = [1e3 * point.at for point in found.curve]
+    axes.set_xscale("symlog", base=2, linthresh=max(1e3 * found.delay_s, at[1]))
+    powers = [at[0], *(1e3 * found.tick_s * 2**k for k in range(31)), at[-1]]
+    shown = [tick for tick in at if any(abs(tick - power) < 1e-6 for power in powers)]
+    last = shown[-1]
+    shown = [tick for tick in shown if tick == last or last == 0 or tick / last < 0.8]
+    axes.set_xticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float]:

@@ -9,39 +9,39 @@ from scipy.stats import norm
 from midstride.measure.search import search
 from midstride.measure.statistics import is_positive
 
-SHARE, LEVELS, EPISODES, REPETITIONS = 0.9, 40, 64, 200
+SHARE, LEVELS, EPISODES, REPETITIONS = 0.9, 60, 64, 200
 LEVEL = np.arange(LEVELS + 1)
 
 
 def slope(rng):
     """The return falls with the level; episodes differ, and so do levels."""
     noise = 30 * rng.normal(size=EPISODES) + 60 * rng.normal(size=(LEVELS + 1, EPISODES))
-    return 1004 - 8 * LEVEL[:, None] + noise, 1004 - 8.0 * LEVEL
+    return 1002 - 4 * LEVEL[:, None] + noise, 1002 - 4.0 * LEVEL
 
 
 def heavy_tails(rng):
     """The same, with noise of which a variance hardly exists (Student's t, 3 degrees)."""
     noise = 60 * rng.standard_t(3, size=(LEVELS + 1, EPISODES))
-    return 1004 - 8 * LEVEL[:, None] + noise, 1004 - 8.0 * LEVEL
+    return 1002 - 4 * LEVEL[:, None] + noise, 1002 - 4.0 * LEVEL
 
 
 def each_its_own_cliff(rng):
     """Every episode falls, at a level of its own: the returns are all or next to nothing."""
-    cliffs = rng.normal(20, 6, size=EPISODES)
-    mean = 1000 - 980 * norm.cdf(LEVEL, 20, 6)
+    cliffs = rng.normal(30, 8, size=EPISODES)
+    mean = 1000 - 980 * norm.cdf(LEVEL, 30, 8)
     return np.where(LEVEL[:, None] <= cliffs, 1000.0, 20.0), mean
 
 
 def rare_falls(rng):
     """Falls become likelier with the level, in no episode more than in another."""
-    falls = 0.01 * LEVEL
+    falls = 0.005 * LEVEL
     found = rng.random((LEVELS + 1, EPISODES)) < falls[:, None]
     return np.where(found, 20.0, 1000.0), 1000 - 980 * falls
 
 
 def success(rng):
     """Zeros and ones."""
-    share = 0.95 * (1 - norm.cdf(LEVEL, 25, 7))
+    share = 0.95 * (1 - norm.cdf(LEVEL, 40, 12))
     return (rng.random((LEVELS + 1, EPISODES)) < share[:, None]).astype(float), share
 
 
@@ -89,7 +89,7 @@ def test_the_first_crossing_counts_and_a_recovery_is_said():
     mean = np.where(LEVEL <= 4, 1000.0, np.where(LEVEL < 12, 100.0, 950.0))
     found = found_in(mean[:, None] + np.random.default_rng(0).normal(size=(LEVELS + 1, EPISODES)))
     assert (found.low, found.margin, found.high) == (4, 4, 4)
-    assert set(found.recovers) == {16, 32, 40}
+    assert set(found.recovers) == {16, 32, 60}
     assert not found.beyond
 
 
