@@ -61,7 +61,10 @@ MEASURES = (
 
 
 def interact(
-    envs: LearnableEnvs, act: Act, seed: int | None, reset: Callable[[Mask], None]
+    envs: LearnableEnvs,
+    act: Act,
+    seed: int | Sequence[int] | None,
+    reset: Callable[[Mask], None],
 ) -> Iterator[Step]:
     """Act in environments with same-step autoreset, forever.
 

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 # (level, episodes) -> the gain of each: episode numbers count from 0 and name their seeds.
 Gains = Callable[[int, range], Array]
 
-ALPHA = 0.025  # that an end of the interval is on the wrong side; 95 % for both
+ALPHA = 0.025  # that a look at a level is wrong, at each end of the interval
 LOOKS = 4  # how often a level is judged at most; its episodes double from one to the next
 TOLERANCE = 0.05  # of the margin: an end of the interval this near to it is near enough
 
@@ -54,6 +54,7 @@ class _Search:
     schedule: tuple[int, ...]  # episodes of a level at each look
     worst: float  # the least that an episode gains, as far as is known before
     gains: dict[int, Array] = field(default_factory=dict)
+    means: dict[int, float] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)  # beyond doubt
     fails: set[int] = field(default_factory=set)
     new: set[int] = field(default_factory=set)  # levels with episodes that were not judged yet
@@ -66,6 +67,7 @@ class _Search:
             return False
         found = np.asarray(self.measure(level, range(had, following[0])), float)
         self.gains[level] = np.concatenate([self.gains.get(level, np.zeros(0)), found])
+        self.means[level] = float(self.gains[level].mean())
         self.new.add(level)
         return True
 
@@ -91,7 +93,7 @@ class _Search:
 
     def first_failing(self) -> int | None:
         """The lowest level that was tried and does not keep, by its mean."""
-        return min((k for k, g in self.gains.items() if k > 0 and g.mean() < 0), default=None)
+        return min((k for k, mean in self.means.items() if k > 0 and mean < 0), default=None)
 
     def bracket(self) -> tuple[int, int | None]:
         """The margin as it is seen now, and the first level that does not keep; neighbours."""
@@ -135,12 +137,12 @@ def search(
         margin, top = state.bracket()
         state.judge()
         on_progress(state.gains)
-        level = _next_level(state, margin, top)
-        if level is None:
+        wanted = _next_level(state, margin, top)
+        if wanted is None:
             break
-        state.look(level)
+        state.look(wanted)
     low, high = state.interval(margin)
-    recovers = sorted(k for k, g in state.gains.items() if k > margin and g.mean() >= 0)
+    recovers = sorted(k for k, mean in state.means.items() if k > margin and mean >= 0)
     return Found(margin, low, high, top is None, tuple(recovers), dict(sorted(state.gains.items())))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -195,4 +196,9 @@ def is_positive(values: NDArray[np.floating], low: float, alpha: float) -> bool:
         return False
     best = brentq(slope, 0.0, 1 - 1e-12)
     ratio = 2 * float((weights * np.log1p(best * points)).sum())
-    return bool(np.sqrt(ratio) > student_t.isf(alpha, n - 1))
+    return bool(np.sqrt(ratio) > _t_quantile(alpha, n - 1))
+
+
+@cache
+def _t_quantile(alpha: float, freedom: int) -> float:
+    return float(student_t.isf(alpha, freedom))

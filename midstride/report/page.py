@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -26,7 +25,8 @@ from midstride.measure.statistics import (
     iqm,
     paired,
 )
-from midstride.report.curves import picture_of, save_figure
+from midstride.report.curves import save_figure
+from midstride.report.parts import CSS, html_table, image
 from midstride.scale.words import format_return, label, plain, saved
 from midstride.settings import shown
 from midstride.sweep.disk import SWEEP, TABLE, read_about, read_table, write_csv
@@ -196,19 +196,6 @@ def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
     console.print(table)
 
 
-_CSS = """
-:root { color-scheme: light dark; --line: #8884; --faint: #777; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; }
-img { max-width: 100%; background: white; border-radius: 6px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child, .text td:nth-child(2), .text th:nth-child(2) { text-align: left; }
-th { font-weight: 600; } p.note, caption { color: var(--faint); }
-.wide { overflow-x: auto; font-size: .8rem; max-height: 30rem; } pre { overflow-x: auto; }
-"""
-
-
 def _page(
     name: str,
     draws: int,
@@ -223,21 +210,21 @@ def _page(
     every = [list(rows[0]), *([_number(cell) for cell in row.values()] for row in rows)]
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{html.escape(name)}: midstride sweep</title><style>{_CSS}</style>
+<title>{html.escape(name)}: midstride sweep</title><style>{CSS}</style>
 <h1>{html.escape(name)}</h1>
 <p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 % bootstrap
 intervals over draws.</p>{notes}
 <h2>Every trial, sorted</h2>
 <p>A larger area under a line means that fewer choices of hyperparameters fail.</p>
-{_image(figures["sorted"], "Return of every trial, sorted")}
-{_html_table(arm_table)}
+{image(figures["sorted"], "Return of every trial, sorted")}
+{html_table(arm_table)}
 <h2>Pair by pair</h2>
 <p>The same draws in two arms. Probability of improvement: the share of draws in which the first is
 better; 0.5 is no difference.</p>
-{_html_table(pair_table, "text")}
+{html_table(pair_table, "text")}
 <h2>Which hyperparameters mattered</h2>
-{_image(figures["marginals"], "Mean return by value of each hyperparameter")}
-<h2>Every trial</h2><div class=wide>{_html_table(every)}</div>
+{image(figures["marginals"], "Mean return by value of each hyperparameter")}
+<h2>Every trial</h2><div class=wide>{html_table(every)}</div>
 <h2>What was swept</h2><pre>{html.escape(specification)}</pre>
 </html>
 """
@@ -248,17 +235,3 @@ def _number(cell: str) -> str:
         return cell if cell.isdigit() else f"{float(cell):.4g}"
     except ValueError:
         return cell
-
-
-def _html_table(lines: Sequence[Sequence[str]], kind: str = "") -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "\n".join(row(line, "td") for line in lines[1:])
-    head = row(lines[0], "th")
-    return f'<table class="{kind}"><thead>{head}</thead><tbody>\n{body}</tbody></table>'
-
-
-def _image(figure: Figure, text: str) -> str:
-    data = base64.b64encode(picture_of(figure)).decode()
-    return f'<img alt="{html.escape(text)}" src="data:image/png;base64,{data}">'
