@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
+
+from midstride.report.curves import picture_of
 
 CSS = """
 :root { color-scheme: light dark; --line: #8884; --faint: #777; }
@@ -32,7 +33,5 @@ def html_table(lines: Sequence[Sequence[str]], kind: str = "") -> str:
 
 
 def image(figure: Figure, text: str) -> str:
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    data = base64.b64encode(picture.getvalue()).decode()
+    data = base64.b64encode(picture_of(figure)).decode()
     return f'<img alt="{html.escape(text)}" src="data:image/png;base64,{data}">'

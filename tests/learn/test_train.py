@@ -180,6 +180,14 @@ def test_interval_holds_the_mean():
     assert interval([3.0, 3.0]) == (3.0, 3.0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_interval_of_what_differs_by_rounding_is_of_numbers():
+    """A result is strict JSON: it could not be written otherwise."""
+    for values in ([0.1] * 7 + [np.nextafter(0.1, 1)], [0.0, 1e-300], [1e300, -1e300]):
+        low, high = interval(values)
+        assert min(values) <= low <= high <= max(values)
+
+
 def test_tensorboard_has_the_metrics(tmp_path):
     from tensorboardX.proto.event_pb2 import Event
 
