@@ -148,9 +148,11 @@ class Faulty(InvertedPendulumEnv):
 for _name in FAULTS:
     if f"{_name}-v0" not in gymnasium.registry:
         gymnasium.register(
-            f"{_name}-v0", entry_point=Faulty,  # type: ignore[arg-type]
-            kwargs={"fault": _name}, max_episode_steps=20,
-        )  # fmt: skip
+            f"{_name}-v0",
+            entry_point="attacks.environments:Faulty",
+            kwargs={"fault": _name},
+            max_episode_steps=20,
+        )
 
 
 def task(fault: str) -> str:

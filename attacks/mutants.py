@@ -111,7 +111,7 @@ def _mutated(tree: Any, rng: Generator) -> Any:
             holder[key] = json.loads(json.dumps(other[place]))
         case 3:
             holder[key] = [holder[key]]
-        case 4 if isinstance(holder[key], (int, float)):
+        case 4 if isinstance(holder[key], (int, float)) and abs(holder[key]) < 1e200:
             scale = float(rng.choice([-1.0, 0.0, 1e-9, 0.5, 2.0, 1e3, 1e9, 1e18]))
             changed = holder[key] * scale
             holder[key] = round(changed) if isinstance(holder[key], int) else changed

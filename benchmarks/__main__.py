@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, grasp, qtopt, simulation, sweep, theory
+from benchmarks import dqn, faults, grasp, qtopt, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
     "simulation": simulation.run,
     "theory": theory.run,
     "dqn": dqn.run,
+    "faults": faults.run,
     "sweep": sweep.run,
     "grasp": grasp.run,
     "qtopt": qtopt.run,

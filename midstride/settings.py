@@ -30,6 +30,8 @@ from typing import (
     get_type_hints,
 )
 
+_LONGEST = 1000  # letters of an error, whatever was in a file
+
 
 @dataclass(frozen=True)
 class Range:
@@ -62,7 +64,12 @@ class Settings:
         for field in fields(cls):
             if field.default is MISSING and field.name not in values:
                 raise ValueError(f"the {cls.kind} {field.name} is missing")
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ValueError as error:
+            if len(str(error)) <= _LONGEST:
+                raise
+            raise ValueError(one_line(error)) from None
 
     def to_dict(self) -> dict[str, Any]:
         """All values, defaults too, as a file can hold them."""
@@ -83,7 +90,7 @@ def shown(value: Any, longest: int = 100) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def one_line(error: BaseException, longest: int = 400) -> str:
+def one_line(error: BaseException, longest: int = _LONGEST) -> str:
     """What an error says, on one line that is not too long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= longest else f"{text[:longest]}..."

@@ -2,8 +2,8 @@
 
 The folder runs/NAME then holds everything about the run: config.json (every setting),
 metrics.jsonl, result.json, the policy (load it with midstride.load), a checkpoint, curve.png
-and video.mp4. Ctrl-C saves a checkpoint, and --resume goes on from it, also with more steps
-than before.
+and video.mp4. Ctrl-C, SIGTERM and SIGHUP save a checkpoint, and --resume goes on from it, also
+with more steps than before.
 
 examples:
   midstride train cartpole --latency 50ms --execution 0 --knowledge vector_to_go --name aware
@@ -218,8 +218,10 @@ def _how_to_go_on(
     stop: KeyboardInterrupt, folder: Path, folders: Sequence[Path], options: Options
 ) -> str:
     """What is told at an interrupt; a single training has said what it saved."""
+    from midstride.disk.runs import checkpoints_in, read_result
+
     said, what = str(stop), word(number_of(stop))
-    if not said and not any((each / "config.json").exists() for each in folders):
+    if not said and not any(checkpoints_in(each) or read_result(each) for each in folders):
         return f"{what} before there was anything to save"
     where = folder.name if folder.parent == _RUNS else str(folder)
     seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""

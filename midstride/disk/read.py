@@ -160,7 +160,7 @@ def read_csv(path: Path, needed: Sequence[str], most: int) -> list[dict[str, str
     """At most so many rows of a table, by the names of its columns, all as text."""
     text = read_text(path, LARGEST_TABLE)
     with damage_of(path):
-        rows = list(_rows(text, most + 1))
+        rows = list(_rows(text, most))
         if not rows:
             raise ValueError("it is empty")
         heading, *lines = rows
@@ -184,7 +184,7 @@ def _rows(text: str, most: int) -> Iterator[list[str]]:
     try:
         for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True)):
             if number > most:
-                raise ValueError(f"it has more than {most - 1:,} rows")
+                raise ValueError(f"it has more than {most:,} rows")
             if row:
                 yield row
     except csv.Error as error:

@@ -187,12 +187,10 @@ class QTOpt(Agent):
         return self.policy_of(self.state["acting" if self.settings.averaged else "online"])
 
     def about(self) -> dict[str, Any]:
-        """The state of the generator that the acting policy searches with."""
-        return {"search": self.policy.random}
+        return {"search": self.policy.random}  # what the acting policy draws from
 
     def restore_about(self, about: dict[str, Any]) -> None:
-        if "search" in about:
-            self.policy.random = about["search"]
+        self.policy.random = about["search"]
 
     # --- Acting and remembering
 

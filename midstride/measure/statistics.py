@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
 from scipy.stats import t as student_t
 
 Array = NDArray[np.floating]
@@ -157,8 +158,13 @@ def interval(values: Sequence[float] | NDArray[np.floating]) -> tuple[float, flo
     array = np.asarray(values, float)
     if len(array) < 2 or np.ptp(array) == 0:
         return float(array.mean()), float(array.mean())
-    found = bootstrap((array,), np.mean, n_resamples=2000, rng=np.random.default_rng(0))
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        found = bootstrap((array,), np.mean, n_resamples=2000, rng=np.random.default_rng(0))
+    low, high = found.confidence_interval
+    if not np.isfinite([low, high]).all():  # they differ by rounding only: there is no spread
+        return float(array.min()), float(array.max())
+    return float(low), float(high)
 
 
 def half_width(values: NDArray[np.floating]) -> float:

@@ -19,7 +19,7 @@ from multiprocessing import connection
 from typing import Any
 
 from midstride.envs.checks import available_cores
-from midstride.learn.signals import interrupt, raised_signals
+from midstride.learn.signals import held_interrupts, interrupt, raised_signals
 from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 _GRACE_S = 30.0  # for a worker to save its checkpoint
@@ -79,9 +79,10 @@ def _run_jobs(jobs: Sequence[Job], workers: int | None) -> Iterator[Event]:
                     worker.job = None
                 yield Event(job, kind, content)
     finally:
-        for worker in pool:
-            if worker is not None:
-                _end(worker)
+        with held_interrupts():  # signals are often sent twice: the first is being answered
+            for worker in pool:
+                if worker is not None:
+                    _end(worker)
 
 
 def _end(worker: _Worker) -> None:

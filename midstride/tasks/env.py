@@ -22,6 +22,7 @@ from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from midstride.envs.checks import available_cores, check_count, check_render_mode
+from midstride.envs.faults import Fault
 from midstride.envs.learnable import Array, Hints, Image, Mask
 from midstride.envs.vector import ManyEnvs, Outcome
 from midstride.flight import Flight, Ticks
@@ -111,7 +112,7 @@ class TaskPlant:
         """An error if the physics has become unstable anywhere."""
         if self.batch.warning.any():
             unstable = np.flatnonzero(self.batch.warning.any(axis=(1, 2))).tolist()
-            raise RuntimeError(
+            raise Fault(
                 f"the physics of {self.task.name} became unstable in environments {unstable}"
             )
 

@@ -61,7 +61,7 @@ def test_a_replay_that_cannot_fit_is_refused_with_what_would(tmp_path, monkeypat
     monkeypatch.setattr(memory, "available_bytes", lambda: 10**6)
     fits = Training.of("pointmass", steps=5_000, num_envs=4, hidden=(8,), replay_size=10**9,
                        evaluate_every=10**6, evaluation_episodes=1)  # fmt: skip
-    with pytest.raises(ValueError, match="replay_size 20,000 needs 2.4 MB of memory, and 1 MB are"):
+    with pytest.raises(ValueError, match=r"replay_size 20,000 needs 2\.4 MB of memory, and 1 MB"):
         train(fits.with_(steps=10**6, replay_size=20_000), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     # Only what will be filled counts: 15 columns of float32, twice, for 5,000 steps.

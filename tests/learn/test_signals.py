@@ -1,6 +1,5 @@
 """Signals that ask a training to end: it saves first, and the exit code says which it was."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from midstride.cli import main
-from midstride.disk.runs import Run
+from midstride.disk.runs import Run, read_metrics
 from midstride.learn.agents import Training
 from midstride.learn.dqn import DQN
 from midstride.learn.signals import Interrupted, held_interrupts, interrupt, raised_signals, word
@@ -144,7 +143,7 @@ def test_workers_save_when_the_command_is_told_to_end(tmp_path, whom):
     assert "midstride: ended by SIGTERM: what was under way is saved in" in said
     for seed in range(2):
         folder = tmp_path / "run" / f"seed{seed}"
-        steps = [json.loads(line)["steps"] for line in open(folder / "metrics.jsonl")]
+        steps = [line["steps"] for line in read_metrics(folder)]
         saved = Run.open(folder).load_checkpoint()
         assert saved is not None
         assert saved[1]["steps"] >= max(steps)

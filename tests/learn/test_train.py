@@ -180,6 +180,14 @@ def test_interval_holds_the_mean():
     assert interval([3.0, 3.0]) == (3.0, 3.0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_interval_of_what_differs_by_rounding_is_of_numbers():
+    """A result is strict JSON: it could not be written otherwise."""
+    for values in ([0.1] * 7 + [np.nextafter(0.1, 1)], [0.0, 1e-300], [1e300, -1e300]):
+        low, high = interval(values)
+        assert min(values) <= low <= high <= max(values)
+
+
 def test_tensorboard_has_the_metrics(tmp_path):
     from tensorboardX.proto.event_pb2 import Event
 
@@ -353,15 +361,36 @@ def test_a_second_ctrl_c_is_not_held():
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_truncated_checkpoint_falls_back_on_the_one_before(tmp_path):
+def test_a_damaged_checkpoint_falls_back_on_the_one_before_and_says_so(tmp_path, caplog):
     run = interrupted(tmp_path / "run")
     *_, previous, newest = sorted((tmp_path / "run" / "checkpoint").iterdir())
-    newest.write_bytes(newest.read_bytes()[:1000])
+    before = run.metrics
+    flipped = bytearray(newest.read_bytes())
+    flipped[-5] ^= 1  # one bit of the last number
+    newest.write_bytes(flipped)
     _, about = run.load_checkpoint()
     assert about["steps"] == int(previous.stem)
+    said = f"{newest} is damaged: its checksum is of another content; the run goes on from step"
+    assert said in caplog.text
+    assert said in (tmp_path / "run" / "notes.txt").read_text()
+    assert run.metrics == [line for line in before if line["steps"] <= about["steps"]] != before
+    # It is out of the way: the next checkpoints do not make it one of the two that are kept.
+    assert newest.with_suffix(".damaged").read_bytes() == flipped
+    assert run.load_checkpoint()[1] == about
     previous.write_bytes(b"")
     with pytest.raises(ValueError, match="damaged"):
         run.load_checkpoint()
+
+
+def test_a_run_goes_on_after_a_damaged_checkpoint(tmp_path):
+    undisturbed = train(TINY, tmp_path / "undisturbed", keep_checkpoint=True)
+    interrupted(tmp_path / "run")
+    newest = max((tmp_path / "run" / "checkpoint").iterdir())
+    newest.write_bytes(newest.read_bytes()[:1000])
+    result = train(TINY, tmp_path / "run", resume=True)
+    assert result["steps"] == undisturbed["steps"]
+    steps = [line["steps"] for line in read_metrics(tmp_path / "run")]
+    assert steps == [line["steps"] for line in read_metrics(tmp_path / "undisturbed")]
 
 
 def test_another_configuration_or_task_is_refused(tmp_path):

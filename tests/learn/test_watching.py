@@ -40,9 +40,18 @@ AGENTS = {
 }  # fmt: skip
 
 
+IMAGES = {
+    "hidden_size": 8, "samples": 8, "demonstrations": 80, "offline_updates": 8, "target_lag": 7,
+    "auxiliary_updates": 100, "image_size": 16, "scenes": 8, "latency": "80ms",
+}  # fmt: skip
+EVERY = [*AGENTS, pytest.param("images", marks=pytest.mark.slow)]
+
+
 def training(name: str, **watching) -> Training:
-    agent, own = AGENTS[name]
-    return Training.of("pointmass", agent, **{**SHARED, **own, **watching})
+    task, (agent, own) = "pointmass", AGENTS.get(name, ("qtopt", IMAGES))
+    if name == "images":
+        task = "grasp"
+    return Training.of(task, agent, **{**SHARED, **own, **watching})
 
 
 def lived(config: Training, tensorboard: bool = False, on_progress=lambda progress: None):
@@ -61,7 +70,7 @@ def unwatched(name: str):
     return lived(training(name))
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", EVERY)
 @settings(max_examples=2, phases=[Phase.generate])  # a training each: too long to shrink
 @given(
     evaluate_every=st.sampled_from([64, 128, 320, 640]),

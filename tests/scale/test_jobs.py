@@ -46,6 +46,20 @@ def test_a_failed_job_stops_nothing_but_itself(tmp_path):
         train_all([jobs(tmp_path, 1)[0]], Console(quiet=True))
 
 
+def test_an_environment_that_fails_stops_only_its_own_job(tmp_path):
+    options = {**TINY.run.to_dict(), "hidden": (8,), "learning_starts": 100, "latency": "20ms"}
+    names = ("gym:attacks.environments:NanReward-v0", "gym:InvertedPendulum-v5")
+    both = [
+        Job(name, Training.of(name, **options), tmp_path / str(i)) for i, name in enumerate(names)
+    ]
+    ends = {e.job: e for e in run_jobs(both, workers=1) if e.kind in ("result", "error")}
+    assert ends[0].kind == "error"
+    assert "gave the reward nan in its step 60: a reward must be a finite number; saved" in (
+        ends[0].content
+    )
+    assert ends[1].kind == "result"
+
+
 def test_whatever_goes_wrong_in_a_worker_comes_back_as_a_sentence(tmp_path):
     broken = Job("broken", None, tmp_path)
     (started, ended) = run_jobs([broken], workers=1)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstride import Fixed, PerEpisode, PerStep, Sampled, Trace
+from midstride.envs.faults import Fault
 from midstride.sim.task import Task
 from midstride.tasks.env import TaskVectorEnv
 from tests.helpers import TASK_NAMES
@@ -196,7 +197,7 @@ def test_unstable_physics_is_an_error_not_a_number():
     env = TaskVectorEnv("cartpole", num_envs=2)
     env.reset(seed=0)
     env.plant.qvel[1] = 1e12
-    with pytest.raises(RuntimeError, match=r"cartpole became unstable in environments \[1\]"):
+    with pytest.raises(Fault, match=r"cartpole became unstable in environments \[1\]"):
         env.step(np.array([2, 2]))
     # and a reset recovers, to the last bit
     fresh = TaskVectorEnv("cartpole", num_envs=2)

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from midstride.envs.checks import available_cores, check_count, check_render_mode
+from midstride.envs.faults import Fault
 from midstride.envs.learnable import Array, Hints, Image, Info, Mask
 from midstride.envs.single import OneEnv
 from midstride.envs.vector import ManyEnvs, Outcome
@@ -280,7 +281,7 @@ class GraspVectorEnv(ManyEnvs):
         warning = self.world.batch.warning
         if warning.any():
             unstable = np.flatnonzero(warning.any(axis=(1, 2))).tolist()
-            raise RuntimeError(f"the physics of grasping became unstable in {unstable}")
+            raise Fault(f"the physics of grasping became unstable in {unstable}")
 
 
 class GraspEnv(OneEnv):
