@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 LIMIT_S = 180.0  # of a command that nobody disturbs; longer is a hang
@@ -54,6 +56,12 @@ def prepare(cache: Path) -> None:
     """Import what commands need, and keep what they compile in a folder."""
     import jax
 
+    import midstride
+
+    for module in pkgutil.walk_packages(midstride.__path__, "midstride."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    import_module("matplotlib.backends.backend_agg")
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 

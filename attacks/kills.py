@@ -17,7 +17,7 @@ from attacks.children import Ended, Setting, fork_workers, run, sweep_here
 from attacks.counts import Counts
 from attacks.progress import Bounds
 
-SHARES = {"dqn": 0.56, "qtopt": 0.2, "sweep": 0.21, "sweep with workers": 0.03}
+SHARES = {"dqn": 0.66, "qtopt": 0.14, "sweep": 0.18, "sweep with workers": 0.02}
 _INSIDE = 0.5  # share of kills inside of a write
 _MOST_IN_A_ROW = 6  # kills of one victim, before it is left to finish
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 @dataclass
@@ -16,11 +24,17 @@ class Section:
     """A part of an attack under way."""
 
     bars: Progress
-    bar: object
+    bar: TaskID
     end: float
 
     def show(self, done: int) -> None:
-        self.bars.update(self.bar, completed=done)  # type: ignore[arg-type]
+        """Tell how many tries are done; on a screen by the bar, in a file a line now and then."""
+        self.bars.update(self.bar, completed=done)
+        task = self.bars.tasks[self.bar]
+        if self.bars.console.is_terminal:
+            self.bars.refresh()
+        elif done % max(1, int(task.total or 0) // 20) == 0:
+            print(f"{task.description}: {done}", file=sys.stderr, flush=True)
 
     def goes_on(self) -> bool:
         return time.monotonic() < self.end

@@ -72,7 +72,7 @@ def part_of(path: Path) -> Iterator[tuple[int, Path]]:
     try:
         _make_folder(path.parent)
         _sweep(path.parent)
-        descriptor, part = _new_part(path)
+        descriptor, part = _new_part(path.parent)
     except OSError as error:
         raise NotWritten(path, error) from error
     try:
@@ -94,10 +94,10 @@ def part_of(path: Path) -> Iterator[tuple[int, Path]]:
             os.close(descriptor)  # ends the lock
 
 
-def _new_part(path: Path) -> tuple[int, Path]:
+def _new_part(folder: Path) -> tuple[int, Path]:
     while True:
-        # With the ending of the file: some programs choose by it what they write.
-        descriptor, name = tempfile.mkstemp(path.suffix, _PART, path.parent)
+        # Without the ending of the file, by which others look for whole ones.
+        descriptor, name = tempfile.mkstemp(prefix=_PART, dir=folder)
         try:
             _lock(descriptor, wait=True)
             if os.fstat(descriptor).st_nlink:  # nobody swept it before it was locked

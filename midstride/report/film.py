@@ -174,7 +174,9 @@ def titled(frames: Frames, title: str) -> Frames:
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     canvas = FigureCanvasAgg(figure)
     figure.text(0.5, 0.45, label(title), ha="center", va="center", fontsize=9)
-    canvas.draw()
+    with warnings.catch_warnings():  # signs that the font has not are boxes
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        canvas.draw()
     band = np.asarray(canvas.buffer_rgba())[..., :3]
     bands = np.broadcast_to(band, (len(frames), *band.shape))
     return np.concatenate([bands, frames], axis=1)

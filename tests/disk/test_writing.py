@@ -132,6 +132,7 @@ def test_parts_are_swept_but_for_those_that_somebody_writes(tmp_path):
             subprocess.run([sys.executable, "-c", code, str(tmp_path / "two")], check=True)
             assert mine.exists()
             assert held.exists()
+            assert mine.suffix == ""  # who looks for *.safetensors finds whole ones only
     assert (tmp_path / "one").exists()
 
 
