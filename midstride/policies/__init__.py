@@ -17,11 +17,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from midstride.disk.files import write_whole
+from midstride.policies.actor import ActorPolicy
 from midstride.policies.cem import CemPolicy
 from midstride.policies.q import QPolicy
 
 WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
-_KINDS = {"q": QPolicy, "cem": CemPolicy}
+_KINDS = {"q": QPolicy, "cem": CemPolicy, "actor": ActorPolicy}
 
 
 class Policy(Protocol):
@@ -45,14 +46,14 @@ class Policy(Protocol):
         ...
 
 
-def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
+def save_policy(policy: ActorPolicy | CemPolicy | QPolicy, folder: Path) -> None:
     """Write weights and description, each whole or not at all."""
     arrays = {name: np.asarray(array, order="C") for name, array in policy.weights.items()}
     write_whole(folder / WEIGHTS, save_tensors(arrays))
     write_whole(folder / DESCRIPTION, json.dumps(policy.description, indent=2) + "\n")
 
 
-def load(run: str | Path) -> QPolicy | CemPolicy:
+def load(run: str | Path) -> ActorPolicy | CemPolicy | QPolicy:
     """The trained policy of a run folder."""
     folder = Path(run)
     if not (folder / WEIGHTS).exists():
@@ -71,4 +72,4 @@ def load(run: str | Path) -> QPolicy | CemPolicy:
     return policy
 
 
-__all__ = ["CemPolicy", "Policy", "QPolicy", "load", "save_policy"]
+__all__ = ["ActorPolicy", "CemPolicy", "Policy", "QPolicy", "load", "save_policy"]
