@@ -84,7 +84,7 @@ class Actor(eqx.Module):
 
     def __init__(self, columns: int, hidden: tuple[int, ...], actions: int, key: Array) -> None:
         keys = jax.random.split(key, len(hidden) + 2)
-        self.layers = _layers(columns, hidden, keys[2:])
+        self.layers = linear_layers(columns, hidden, keys[2:])
         last = (columns, *hidden)[-1]
         self.mean = eqx.nn.Linear(last, actions, key=keys[0])
         self.log_deviation = eqx.nn.Linear(last, actions, key=keys[1])
@@ -106,7 +106,7 @@ class Critic(eqx.Module):
         self, columns: int, hidden: tuple[int, ...], actions: int, layer_norm: bool, key: Array
     ) -> None:
         keys = jax.random.split(key, len(hidden) + 1)
-        self.layers = _layers(columns + actions, hidden, keys[1:])
+        self.layers = linear_layers(columns + actions, hidden, keys[1:])
         self.norms = [eqx.nn.LayerNorm(size) for size in hidden] if layer_norm else []
         self.out = eqx.nn.Linear((columns + actions, *hidden)[-1], 1, key=keys[0])
 
@@ -303,6 +303,7 @@ def frozen_critics(network: Network) -> Network:
     return eqx.tree_at(lambda one: one.critics, network, critics)
 
 
-def _layers(inputs: int, hidden: tuple[int, ...], keys: Any) -> list[eqx.nn.Linear]:
+def linear_layers(inputs: int, hidden: tuple[int, ...], keys: Any) -> list[eqx.nn.Linear]:
+    """One after another, of the given sizes."""
     sizes = (inputs, *hidden)
     return [eqx.nn.Linear(sizes[i], sizes[i + 1], key=keys[i]) for i in range(len(hidden))]

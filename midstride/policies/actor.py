@@ -17,7 +17,8 @@ CLIP = 10.0  # normalised observations beyond it are cut: a column that hardly e
 class ActorPolicy:
     """A Gaussian in [-1, 1] through a tanh: `policy(observation) -> action`, or for a batch.
 
-    Acting takes the mean; `sample` draws, which is how it explores. `description` holds the bounds
+    Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained to
+    explore has no deviation, and only acts). `description` holds the bounds
     of the environment's actions (low, high); the weights hold what observations are normalised by.
     """
 
@@ -43,8 +44,8 @@ class ActorPolicy:
             raise ValueError(
                 f"this policy observes {self.observation_size} columns, got shape {x.shape}"
             )
-        mean, _ = self.distribution(x[None] if x.ndim == 1 else x)
-        action = self.to_environment(np.tanh(mean))
+        features = self._features(x[None] if x.ndim == 1 else x)
+        action = self.to_environment(np.tanh(self._linear("actor.mean", features)))
         return action[0] if x.ndim == 1 else action
 
     def sample(self, observation: NDArray[Any], rng: np.random.Generator) -> Array:
@@ -59,14 +60,18 @@ class ActorPolicy:
 
     def distribution(self, x: Array) -> tuple[Array, Array]:
         """Mean and log deviation before the tanh, (n, size) each."""
+        features = self._features(x)
+        log_deviation = np.clip(self._linear("actor.log_deviation", features), *LOG_DEVIATION)
+        return self._linear("actor.mean", features), log_deviation
+
+    def _features(self, x: Array) -> Array:
         w = self.weights
         x = np.clip((x - w["normal.mean"]) * w["normal.scale"], -CLIP, CLIP)
         layers = 0
         while f"actor.layers.{layers}.weight" in w:
             x = np.maximum(self._linear(f"actor.layers.{layers}", x), 0)
             layers += 1
-        log_deviation = np.clip(self._linear("actor.log_deviation", x), *LOG_DEVIATION)
-        return self._linear("actor.mean", x), log_deviation
+        return x
 
     def _linear(self, name: str, x: Array) -> Array:
         return np.asarray(x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"])
