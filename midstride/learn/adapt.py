@@ -4,8 +4,8 @@
 
 The state of the switch is in the record of the frozen world (`record.py`), and what is right there
 the policy itself says: no reward, no new algorithm. Where the student goes astray, rounds in the
-world with latency help (DAgger; DIDA, Liotet et al., 2022): the student acts, the frozen policy says
-what would have been right at each switch, and all of it is learned from.
+world with latency help (DAgger; DIDA, Liotet et al., 2022): the student acts, the frozen policy
+says what would have been right at each switch, and all of it is learned from.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from midstride.learn.agent import named_arrays
 from midstride.learn.record import Hindsight
 from midstride.learn.sac import linear_layers
 from midstride.policies import ActorPolicy, QPolicy
+from midstride.policies.actor import CLIP
 from midstride.settings import Range, Settings
 
 Rows = NDArray[np.float32]
@@ -104,7 +105,7 @@ def fit(
         outputs = goal.shape[1]
     mean = inputs.mean(axis=0)
     scale = 1 / (inputs.std(axis=0) + _LEAST_DEVIATION)
-    x = (inputs - mean) * scale
+    x = np.clip((inputs - mean) * scale, -CLIP, CLIP)
     student = Student(x.shape[1], settings.hidden, outputs, jax.random.key(settings.seed))
     student = _fitted(student, jnp.asarray(x), jnp.asarray(goal), discrete, settings, on_progress)
     named = {name: np.array(array) for name, array in named_arrays(student).items()}

@@ -17,9 +17,9 @@ CLIP = 10.0  # normalised observations beyond it are cut: a column that hardly e
 class ActorPolicy:
     """A Gaussian in [-1, 1] through a tanh: `policy(observation) -> action`, or for a batch.
 
-    Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained to
-    explore has no deviation, and only acts). `description` holds the bounds
-    of the environment's actions (low, high); the weights hold what observations are normalised by.
+    Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained
+    to explore has no deviation, and only acts). `description` holds the bounds of the environment's
+    actions (low, high); the weights hold what observations are normalised by.
     """
 
     is_recurrent, lstm_size = False, 0
