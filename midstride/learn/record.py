@@ -88,7 +88,7 @@ class Hindsight:
     """Decisions of a world with latency, found in a record; first axis: decisions."""
 
     observation_capture: Array  # (m, columns)
-    in_flight: Array  # (m, slots, action columns): in force, then pending, oldest first
+    in_flight: Array  # (m, slots, action columns): in force, then pending by age, newest last
     observation_switch: Array  # (m, columns): where the decision came into force
     delay: NDArray[np.int64]  # (m,) control steps from capture to switch
 
@@ -113,8 +113,9 @@ def hindsight(record: Record, encoded: Array, delay: int, slots: int | None = No
             f"no episode of the record is longer than a latency of {delay} control steps"
         )
     in_flight = np.zeros((len(rows), slots, encoded.shape[1]), encoded.dtype)
-    for k in range(delay):
-        in_flight[:, k] = encoded[rows + k]
+    in_flight[:, 0] = encoded[rows]
+    for ago in range(1, delay):  # the newest decision stands last, whatever the delay
+        in_flight[:, -ago] = encoded[rows + delay - ago]
     return Hindsight(
         record.observation[rows],
         in_flight,
