@@ -5,7 +5,6 @@ Continuous actions are made discrete by the agent: all combinations of a few lev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -33,7 +32,7 @@ from midstride.learn.agent import (
 from midstride.learn.priorities import Prioritised
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
-from midstride.learn.targets import best_next, concurrent_target, full_period_target
+from midstride.learn.targets import bellman_target, best_next
 from midstride.policies import QPolicy
 from midstride.settings import Range
 
@@ -263,17 +262,6 @@ class DQN(Agent):
         if self._priorities is not None:
             self._priorities.learn(measured["error"])
         return measured
-
-
-def bellman_target(settings: QSettings, steps: Any, bootstrap: Callable[[Any], Any]) -> Any:
-    """The target that the settings ask for; `bootstrap(observation)` is the value there."""
-    before, after = steps["reward_before_switch"], steps["reward_after_switch"]
-    ended, gamma = steps["terminated"], settings.gamma_per_s
-    if settings.target == "full_period":
-        value = bootstrap(steps["observation_next"])
-        return full_period_target(before + after, ended, value, gamma, steps["period_s"])
-    value = bootstrap(steps["observation_switch"])
-    return concurrent_target(before, after, ended, value, gamma, steps["latency_s"])
 
 
 def td_loss(q: Any, target: Any, weights: Any = 1.0) -> tuple[Any, dict[str, Any]]:

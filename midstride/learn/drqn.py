@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from midstride.learn.agent import AgentSettings, Batch
-from midstride.learn.dqn import DQN, Head, QSettings, bellman_target, td_loss
-from midstride.learn.targets import best_next
+from midstride.learn.dqn import DQN, Head, QSettings, td_loss
+from midstride.learn.targets import bellman_target, best_next
 from midstride.settings import Range
 
 State = tuple[Array, Array]  # of an LSTM: (h, c)

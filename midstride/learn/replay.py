@@ -19,7 +19,7 @@ from midstride.envs.vector import Step
 Batch = dict[str, NDArray[Any]]
 
 SCALARS = (
-    "action", "reward_before_switch", "reward_after_switch", "latency_s", "period_s", "terminated",
+    "reward_before_switch", "reward_after_switch", "latency_s", "period_s", "terminated",
     "truncated",
 )  # fmt: skip
 
@@ -30,6 +30,7 @@ class Row:
 
     columns: int  # of an observation
     switch: bool  # whether the observation at the switch is kept
+    actions: int = 0  # columns of a continuous action; 0: an action is a whole number
 
     @property
     def observations(self) -> tuple[str, ...]:
@@ -43,24 +44,27 @@ class Row:
             for i, name in enumerate(self.observations)
         }
         first = len(self.observations) * self.columns
+        found["action"] = slice(first, first + self.actions) if self.actions else first
+        first += max(1, self.actions)
         return found | {name: first + i for i, name in enumerate(SCALARS)}
 
     @property
     def width(self) -> int:
-        return len(self.observations) * self.columns + len(SCALARS)
+        return len(self.observations) * self.columns + max(1, self.actions) + len(SCALARS)
 
     def unpack(self, rows: Any) -> dict[str, Any]:
         """The fields of transitions (..., width), NumPy or JAX."""
         fields = {name: rows[..., at] for name, at in self.places.items()}
+        action = fields["action"]
         return fields | {
-            "action": fields["action"].astype(np.int32),
+            "action": action if self.actions else action.astype(np.int32),
             "terminated": fields["terminated"] > 0,
             "truncated": fields["truncated"] > 0,
         }
 
 
 class Replay:
-    """The last `capacity` transitions of `num_envs` environments; actions are whole numbers.
+    """The last `capacity` transitions of `num_envs` environments.
 
     lstm_size: of the recurrent state before each step, kept as h and c; 0: none
     """

@@ -8,6 +8,9 @@ observation at which the clock ran out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import chex
 import jax.numpy as jnp
 from jax import Array
@@ -53,3 +56,14 @@ def concurrent_target(
     )
     following = jnp.where(terminated, reward_after_switch, bootstrap_switch)
     return reward_before_switch + gamma_per_s**latency_s * following
+
+
+def bellman_target(settings: Any, steps: Any, bootstrap: Callable[[Any], Any]) -> Any:
+    """The target that the settings ask for; `bootstrap(observation)` is the value there."""
+    before, after = steps["reward_before_switch"], steps["reward_after_switch"]
+    ended, gamma = steps["terminated"], settings.gamma_per_s
+    if settings.target == "full_period":
+        value = bootstrap(steps["observation_next"])
+        return full_period_target(before + after, ended, value, gamma, steps["period_s"])
+    value = bootstrap(steps["observation_switch"])
+    return concurrent_target(before, after, ended, value, gamma, steps["latency_s"])

@@ -24,7 +24,7 @@ from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
 from midstride.settings import one_line, shown
 
-_LOGGED = {"loss", "q", "label", "auxiliary"}  # of what updates measure
+_LOGGED = {"loss", "q", "label", "auxiliary", "temperature", "entropy"}  # of what updates measure
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
 

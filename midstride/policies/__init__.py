@@ -18,6 +18,7 @@ from midstride.disk.files import write_whole
 from midstride.disk.read import Hints, parse_json, read_bytes
 from midstride.disk.tensors import digest, read_tensors, write_tensors
 from midstride.finite import is_finite
+from midstride.policies.actor import ActorPolicy
 from midstride.policies.callables import as_policy
 from midstride.policies.cem import CemPolicy
 from midstride.policies.check import check_description, check_policy
@@ -30,7 +31,7 @@ _SEALED = "sealed"  # in the description: the weights carry checksums, of it and
 _ABOUT: Hints = {
     _SEALED: bool, "environment": dict, "agent": str, "columns": tuple[str, ...], "units": dict,
 }  # fmt: skip
-_KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy}
+_KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy, "actor": ActorPolicy}
 
 
 class Policy(Protocol):
@@ -55,7 +56,7 @@ class Policy(Protocol):
         ...
 
 
-def save_policy(policy: QPolicy | CemPolicy, folder: Path) -> None:
+def save_policy(policy: ActorPolicy | CemPolicy | QPolicy, folder: Path) -> None:
     """Write weights and description, each whole or not at all; an error if they cannot act."""
     for name, array in policy.weights.items():
         if not is_finite(array):
@@ -93,7 +94,7 @@ def load(
     return NormalizedPolicy(policy, read_normalization(normalize))
 
 
-def _load_run(folder: Path) -> QPolicy | CemPolicy:
+def _load_run(folder: Path) -> ActorPolicy | CemPolicy | QPolicy:
     """The trained policy of a run folder."""
     if not (folder / WEIGHTS).exists():
         raise ValueError(
@@ -115,4 +116,4 @@ def _load_run(folder: Path) -> QPolicy | CemPolicy:
     return policy
 
 
-__all__ = ["CemPolicy", "Policy", "QPolicy", "as_policy", "load", "save_policy"]
+__all__ = ["ActorPolicy", "CemPolicy", "Policy", "QPolicy", "as_policy", "load", "save_policy"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from midstride.disk.read import Hints, check_record
+from midstride.policies.actor import ActorPolicy
 from midstride.policies.cem import SIDES, CemPolicy
 from midstride.policies.q import QPolicy
 from midstride.settings import Range, checked, one_line
@@ -19,10 +20,8 @@ _SEARCH: Hints = {
     "rounds": _Count, "samples": _Count, "elites": _Count, "start": Annotated[float, Range(0, 1e3)],
     "floor": _Share, "smoothing": _Share,
 }  # fmt: skip
-_CEM: Hints = {
-    "blocks": dict, "low": tuple[float, ...], "high": tuple[float, ...],
-    "settings": list, "search": dict,
-}  # fmt: skip
+_BOUNDS: Hints = {"low": tuple[float, ...], "high": tuple[float, ...]}
+_CEM: Hints = {"blocks": dict, **_BOUNDS, "settings": list, "search": dict}
 
 
 def check_description(description: dict[str, Any]) -> None:
@@ -32,14 +31,16 @@ def check_description(description: dict[str, Any]) -> None:
         if actions is not None and not _is_table(actions):
             raise ValueError("its actions are not a list of numbers, or of lists of them")
         return
-    check_record(description, _CEM)
+    check_record(description, _BOUNDS if description["kind"] == "actor" else _CEM)
     if len(description["low"]) != len(description["high"]) or not description["low"]:
         raise ValueError("its bounds are of different actions")
-    if not _is_table(description["settings"]):
-        raise ValueError("its settings are not a list of lists of numbers")
     pairs = zip(description["low"], description["high"], strict=True)
     if not all(low <= high for low, high in pairs):
         raise ValueError("its lowest actions are above its highest")
+    if description["kind"] == "actor":
+        return
+    if not _is_table(description["settings"]):
+        raise ValueError("its settings are not a list of lists of numbers")
     if description.get("ends") is not None:
         most = len(description["low"]) + len(description["settings"][0])
         checked("ends", description["ends"], Annotated[int, Range(0, most - 1)])
@@ -58,7 +59,7 @@ def _is_table(rows: Any) -> bool:
     return numbers and len({len(line) for line in lines}) == 1
 
 
-def check_policy(policy: QPolicy | CemPolicy) -> None:
+def check_policy(policy: ActorPolicy | CemPolicy | QPolicy) -> None:
     """An error in one sentence, if weights and description do not give an action."""
     _check_weights(policy)
     if isinstance(policy, CemPolicy):
@@ -76,9 +77,10 @@ def check_policy(policy: QPolicy | CemPolicy) -> None:
     policy.reset()
 
 
-def _check_weights(policy: QPolicy | CemPolicy) -> None:
+def _check_weights(policy: ActorPolicy | CemPolicy | QPolicy) -> None:
     for name, array in policy.weights.items():
-        dimensions = 1 if "bias" in name else 2 if "weight" in name else 0
+        is_vector = "bias" in name or name.startswith("normal.")
+        dimensions = 1 if is_vector else 2 if "weight" in name else 0
         if array.ndim != dimensions or array.dtype != np.float32 or not array.size:
             raise ValueError(f"{name!r} is not what a weight or a bias is")
         if not np.isfinite(array).all():
@@ -99,7 +101,7 @@ def _check_search(policy: CemPolicy) -> None:
         raise ValueError("the search draws more than fits")
 
 
-def _observation(policy: QPolicy | CemPolicy) -> Any:
+def _observation(policy: ActorPolicy | CemPolicy | QPolicy) -> Any:
     """One of zeros, as the weights ask for."""
     if policy.observation_size > _MOST_NUMBERS or policy.observation_size < 1:
         raise ValueError("it observes nothing, or too much")

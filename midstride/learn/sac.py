@@ -1,0 +1,309 @@
+"""SAC (Haarnoja et al., 2018) on the augmented state: continuous actions, entropy beside reward.
+
+    y = r + gamma^H (min_j Qbar_j(x', a') - alpha log pi(a'|x')),   a' ~ pi(x')
+    L_Q = sum_j (Q_j(x, a) - y)^2 / 2
+    L_pi = alpha log pi(a|x) - min_j Q_j(x, a),                      a ~ pi(x), Q frozen
+    L_alpha = -log alpha (log pi(a|x) + wanted entropy),             the rest frozen
+
+x is what is observed, knowledge included. The three losses meet in one gradient: each is frozen in
+what the others learn, and Adam treats every number by itself. Critics have layer norm, which keeps
+values from running away, and observations are normalised by what has been seen so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from gymnasium import spaces
+from jax import Array
+from numpy.typing import NDArray
+
+from midstride.envs.learnable import LearnableEnvs
+from midstride.envs.vector import Step
+from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share
+from midstride.learn.normal import Normaliser
+from midstride.learn.replay import Replay, Row
+from midstride.learn.targets import bellman_target
+from midstride.policies.actor import CLIP, LOG_DEVIATION, ActorPolicy
+from midstride.settings import Range
+
+
+@dataclass(frozen=True)
+class SACSettings(AgentSettings):
+    """Of SAC."""
+
+    agent: Literal["sac"] = "sac"
+    """sac: continuous actions, an actor that is paid for entropy too"""
+    hidden: tuple[int, ...] = (256, 256)
+    """sizes of the hidden layers, of the actor and of each critic"""
+    layer_norm: bool = True
+    """normalise the layers of the critics: values do not run away"""
+    normalise: bool = True
+    """normalise observations by the mean and deviation of those seen so far"""
+    learning_rate: Annotated[float, Range(1e-12, 1e3)] = 3e-4
+    """step size of Adam at the start"""
+    learning_rate_end: Share = 1.0
+    """part of the learning rate that is left in the end; it falls linearly"""
+    update_every: Annotated[int, Range(1, 10**6)] = 1
+    """environment steps per update; fewer learn more from the same experience, and take longer"""
+    replay_size: Count = 1_000_000
+    """transitions that are remembered"""
+    max_grad_norm: Annotated[float, Range(0)] = 0.0
+    """gradients are clipped to this norm; 0: not at all"""
+    learning_starts: Count = 1_000
+    """environment steps with random actions before the first update"""
+    reward_scale: float = 1.0
+    """factor on rewards in learning: the larger, the less entropy counts"""
+    entropy: float | None = None
+    """wanted entropy of the policy (default: minus the number of action dimensions)"""
+    temperature: Annotated[float, Range(1e-9)] = 1.0
+    """what entropy is worth at the start; it is learned from there on"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(size < 1 for size in self.hidden):
+            raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
+        if self.replay_size < self.learning_starts:
+            raise ValueError(
+                f"replay_size must be at least learning_starts ({self.learning_starts})"
+            )
+
+
+class Actor(eqx.Module):
+    """Mean and log deviation of an action before the tanh; unbatched, as Equinox has it."""
+
+    layers: list[eqx.nn.Linear]
+    mean: eqx.nn.Linear
+    log_deviation: eqx.nn.Linear
+
+    def __init__(self, columns: int, hidden: tuple[int, ...], actions: int, key: Array) -> None:
+        keys = jax.random.split(key, len(hidden) + 2)
+        self.layers = linear_layers(columns, hidden, keys[2:])
+        last = (columns, *hidden)[-1]
+        self.mean = eqx.nn.Linear(last, actions, key=keys[0])
+        self.log_deviation = eqx.nn.Linear(last, actions, key=keys[1])
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return self.mean(x), jnp.clip(self.log_deviation(x), *LOG_DEVIATION)
+
+
+class Critic(eqx.Module):
+    """Q(x, action); unbatched."""
+
+    layers: list[eqx.nn.Linear]
+    norms: list[eqx.nn.LayerNorm]
+    out: eqx.nn.Linear
+
+    def __init__(
+        self, columns: int, hidden: tuple[int, ...], actions: int, layer_norm: bool, key: Array
+    ) -> None:
+        keys = jax.random.split(key, len(hidden) + 1)
+        self.layers = linear_layers(columns + actions, hidden, keys[1:])
+        self.norms = [eqx.nn.LayerNorm(size) for size in hidden] if layer_norm else []
+        self.out = eqx.nn.Linear((columns + actions, *hidden)[-1], 1, key=keys[0])
+
+    def __call__(self, x: Array, action: Array) -> Array:
+        x = jnp.concatenate([x, action])
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            x = jax.nn.relu(self.norms[i](x) if self.norms else x)
+        return self.out(x)[0]
+
+
+class Network(eqx.Module):
+    """Everything that SAC learns."""
+
+    actor: Actor
+    critics: list[Critic]
+    log_temperature: Array
+
+    def __init__(self, settings: SACSettings, columns: int, actions: int, key: Array) -> None:
+        keys = jax.random.split(key, 3)
+        hidden, norm = settings.hidden, settings.layer_norm
+        self.actor = Actor(columns, hidden, actions, keys[0])
+        self.critics = [Critic(columns, hidden, actions, norm, k) for k in keys[1:]]
+        self.log_temperature = jnp.log(jnp.asarray(settings.temperature))
+
+    def sample(self, x: Array, key: Array) -> tuple[Array, Array]:
+        """Actions (n, size) drawn in x (n, columns), and the logarithm of their density (n,)."""
+        mean, log_deviation = jax.vmap(self.actor)(x)
+        noise = jax.random.normal(key, mean.shape)
+        before = mean + jnp.exp(log_deviation) * noise
+        normal = -0.5 * noise**2 - log_deviation - 0.5 * jnp.log(2 * jnp.pi)
+        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not underflow.
+        squash = 2 * (jnp.log(2.0) - before - jax.nn.softplus(-2 * before))
+        return jnp.tanh(before), (normal - squash).sum(axis=-1)
+
+    def values(self, x: Array, action: Array) -> Array:
+        """Q by each critic, (critics, n)."""
+        return jnp.stack([jax.vmap(critic)(x, action) for critic in self.critics])
+
+
+class SAC(Agent):
+    """Soft actor-critic from single transitions."""
+
+    Settings: ClassVar[type[AgentSettings]] = SACSettings
+    run_defaults = RunSettings(num_envs=1, evaluation_episodes=8)
+
+    def __init__(
+        self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
+    ) -> None:
+        self.rng = rng
+        (columns,) = envs.single_observation_space.shape
+        space = envs.single_action_space
+        self.size = int(np.prod(space.shape))
+        self._description = {
+            "kind": "actor",
+            "low": space.low.ravel().tolist(),
+            "high": space.high.ravel().tolist(),
+        }
+        super().__init__(
+            settings, run, Network(settings, columns, self.size, jax.random.key(run.seed))
+        )
+        self.state["key"] = jax.random.key_data(jax.random.key(run.seed + 1))
+        self.entropy = -float(self.size) if settings.entropy is None else settings.entropy
+        self.row = Row(columns, settings.target == "concurrent", actions=self.size)
+        self.replay = Replay(settings.replay_size, run.num_envs, self.row)
+        self.normal = Normaliser(columns) if settings.normalise else None
+        self._columns = columns
+        self.policy = self.policy_of(self.state["online"])
+        self._update = jax.jit(self._updates, donate_argnums=0)
+
+    @classmethod
+    def check(cls, settings: Any, envs: LearnableEnvs) -> None:
+        super().check(settings, envs)
+        observed, action = envs.single_observation_space, envs.single_action_space
+        if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
+            raise ValueError(f"sac observes a flat Box, not {observed}: images are for qtopt")
+        if not isinstance(action, spaces.Box) or not action.is_bounded():
+            raise ValueError(
+                f"sac needs continuous actions with bounds, not {action}; our tasks have them "
+                "with --actions continuous"
+            )
+        if envs.hints.commands is not None:
+            raise ValueError("sac knows no commands beside continuous actions: use qtopt")
+
+    def policy_of(self, weights: Any) -> ActorPolicy:
+        named = self.named(weights)
+        mean, scale = self._normal()
+        actor = {name: array for name, array in named.items() if name.startswith("actor.")}
+        return ActorPolicy(
+            {**actor, "normal.mean": mean, "normal.scale": scale}, dict(self._description)
+        )
+
+    def _normal(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean of observations, and one over their deviation."""
+        if self.normal is None:
+            return np.zeros(self._columns, np.float32), np.ones(self._columns, np.float32)
+        return self.normal.mean_and_scale()
+
+    # --- Acting and remembering
+
+    def act(self, observation: Any, steps: int) -> tuple[NDArray[Any], Batch]:
+        if steps < self.settings.learning_starts:
+            action = self.rng.uniform(-1, 1, (len(observation), self.size)).astype(np.float32)
+        else:
+            action = self.policy.sample(observation, self.rng)
+        return self.policy.to_environment(action), {"action": action}
+
+    def remember(self, step: Step) -> None:
+        self.replay.add(step, self.settings.reward_scale)
+        if self.normal is not None:
+            self.normal.add(step.observation_capture)
+
+    def ready(self, steps: int) -> bool:
+        return steps >= self.settings.learning_starts
+
+    # --- Learning
+
+    def sample(self, updates: int) -> Batch:
+        """Batches (updates, batch_size, ...), and what observations are normalised by."""
+        shape = (updates, self.settings.batch_size)
+        rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
+        found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
+        mean, scale = self._normal()
+        return {"transitions": found, "mean": mean, "scale": scale}
+
+    def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
+        self.state, measured = self._update(self.state, batches)
+        self.finish_piece(measured, "fitting", lap)
+        self._under_way.append(measured)
+
+    def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
+        def normal(x: Array) -> Array:
+            return jnp.clip((x - batches["mean"]) * batches["scale"], -CLIP, CLIP)
+
+        def one(state: Any, transitions: Any) -> tuple[Any, Any]:
+            return self._one_update(state, transitions, normal)
+
+        state, measured = jax.lax.scan(one, state, batches["transitions"])
+        # The next dispatch reuses the buffers of the state; the policy needs its own.
+        return state, {**measured, "policy": jnp.copy(state["online"])}
+
+    def _one_update(self, state: Any, transitions: Any, normal: Any) -> tuple[Any, Any]:
+        """A step down the gradient, and the target network after it."""
+        steps = self.row.unpack(transitions)
+        for name in self.row.observations:
+            steps[name] = normal(steps[name])
+        key, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
+
+        def loss(online: Any) -> tuple[Any, Any]:
+            return self.loss(self.network(online), self.network(state["target"]), steps, keys)
+
+        (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
+        state = self.step_optimiser({**state, "key": jax.random.key_data(key)}, gradient)
+        tau = self.settings.target_tau
+        state["target"] = optax.incremental_update(state["online"], state["target"], tau)
+        return state, {"loss": value, **measured}
+
+    def loss(self, online: Any, target: Any, steps: Any, keys: Any) -> tuple[Any, Any]:
+        x, frozen = steps["observation_capture"], jax.lax.stop_gradient
+        temperature = frozen(jnp.exp(online.log_temperature))
+
+        def bootstrap(x_next: Any) -> Any:
+            action, density = online.sample(x_next, keys[0])
+            return target.values(x_next, action).min(axis=0) - temperature * density
+
+        y = frozen(bellman_target(self.settings, steps, bootstrap))
+        q = online.values(x, steps["action"])
+        critic_loss = 0.5 * ((q - y) ** 2).mean(axis=1).sum()
+        action, density = online.sample(x, keys[1])
+        # Only what the actor learns from: the critics' own weights are frozen here.
+        value = frozen_critics(online).values(x, action).min(axis=0)
+        actor_loss = (temperature * density - value).mean()
+        surprise = frozen(density.mean() + self.entropy)
+        total = critic_loss + actor_loss - online.log_temperature * surprise
+        return total, {"q": q.mean(), "temperature": temperature, "entropy": -density.mean()}
+
+    # --- Checkpoints
+
+    def arrays(self) -> Batch:
+        found = super().arrays()
+        return found if self.normal is None else found | self.normal.arrays()
+
+    def restore(self, arrays: Batch) -> None:
+        if self.normal is not None:
+            self.normal.restore(arrays)
+        super().restore(arrays)
+
+
+def frozen_critics(network: Network) -> Network:
+    """The network with critics that nothing is learned of."""
+    critics = jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, network.critics
+    )
+    return eqx.tree_at(lambda one: one.critics, network, critics)
+
+
+def linear_layers(inputs: int, hidden: tuple[int, ...], keys: Any) -> list[eqx.nn.Linear]:
+    """One after another, of the given sizes."""
+    sizes = (inputs, *hidden)
+    return [eqx.nn.Linear(sizes[i], sizes[i + 1], key=keys[i]) for i in range(len(hidden))]

@@ -1,0 +1,80 @@
+"""Policies of actor networks: continuous actions from a mean and a deviation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midstride.finite import check_finite
+
+Array = NDArray[np.float32]
+Weights = dict[str, NDArray[Any]]
+
+LOG_DEVIATION = (-5.0, 2.0)  # what a log deviation is kept within
+CLIP = 10.0  # normalised observations beyond it are cut: a column that hardly ever moved
+
+
+class ActorPolicy:
+    """A Gaussian in [-1, 1] through a tanh: `policy(observation) -> action`, or for a batch.
+
+    Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained
+    to explore has no deviation, and only acts). `description` holds the bounds of the environment's
+    actions (low, high); the weights hold what observations are normalised by.
+    """
+
+    is_recurrent, lstm_size = False, 0
+
+    def __init__(self, weights: Weights, description: dict[str, Any]) -> None:
+        self.weights = weights
+        self.description = description
+        self._low = np.array(description["low"], np.float32)
+        self._high = np.array(description["high"], np.float32)
+
+    @property
+    def observation_size(self) -> int:
+        return int(self.weights["normal.mean"].size)
+
+    def reset(self, which: NDArray[np.bool_] | None = None) -> None:
+        """Nothing to forget."""
+
+    def __call__(self, observation: NDArray[Any]) -> Array:
+        """The mean action (size,), or one for each of a batch."""
+        x = np.asarray(observation, np.float32)
+        if x.shape[-1] != self.observation_size or x.ndim > 2:
+            raise ValueError(
+                f"this policy observes {self.observation_size} columns, got shape {x.shape}"
+            )
+        check_finite(x)
+        features = self._features(x[None] if x.ndim == 1 else x)
+        action = self.to_environment(np.tanh(self._linear("actor.mean", features)))
+        return action[0] if x.ndim == 1 else action
+
+    def sample(self, observation: NDArray[Any], rng: np.random.Generator) -> Array:
+        """Actions drawn for a batch (n, columns), in [-1, 1]."""
+        mean, log_deviation = self.distribution(np.asarray(observation, np.float32))
+        noise = rng.standard_normal(mean.shape, np.float32)
+        return np.tanh(mean + np.exp(log_deviation) * noise)
+
+    def to_environment(self, action: Array) -> Array:
+        """Actions in [-1, 1] as the environment takes them."""
+        return np.asarray(self._low + (action + 1) / 2 * (self._high - self._low), np.float32)
+
+    def distribution(self, x: Array) -> tuple[Array, Array]:
+        """Mean and log deviation before the tanh, (n, size) each."""
+        features = self._features(x)
+        log_deviation = np.clip(self._linear("actor.log_deviation", features), *LOG_DEVIATION)
+        return self._linear("actor.mean", features), log_deviation
+
+    def _features(self, x: Array) -> Array:
+        w = self.weights
+        x = np.clip((x - w["normal.mean"]) * w["normal.scale"], -CLIP, CLIP)
+        layers = 0
+        while f"actor.layers.{layers}.weight" in w:
+            x = np.maximum(self._linear(f"actor.layers.{layers}", x), 0)
+            layers += 1
+        return x
+
+    def _linear(self, name: str, x: Array) -> Array:
+        return np.asarray(x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"])
