@@ -9,6 +9,7 @@ in `flight_of_one.py`, what is known of it is written in `knower.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,7 @@ from midstride.envs.physics import MovesByTicks, Physics
 from midstride.envs.steps import WholeSteps
 from midstride.flight_of_one import FlightOfOne
 from midstride.knowledge import Layout, check_features, vector_to_go
-from midstride.latency import LatencyModel
+from midstride.latency import LatencyModel, loses
 from midstride.timing import Thinker, Timing
 
 Array = NDArray[np.float64]
@@ -222,6 +223,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
 
 def steps_of(timing: Timing, rng: np.random.Generator) -> Iterator[tuple[int, int, bool]]:
     """The steps of an episode: latency, ticks to the next capture, whether it is lost."""
+    low, high = timing.latency_bounds_ticks
+    if low == high and not loses(timing.latency):
+        return repeat((high, timing.shortest_period_ticks, False))
     draw = timing.episode(rng)  # now, not when the first is asked for
 
     def following() -> Iterator[tuple[int, int, bool]]:
