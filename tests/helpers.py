@@ -14,7 +14,7 @@ from midstride.timing import Timing
 
 TASK_NAMES = ("pointmass", "cartpole", "pendulum")
 ENV_IDS = ("midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0")
-ALL_KNOWLEDGE = ("previous_action", "selection_time", "vector_to_go")
+ALL_KNOWLEDGE = ("previous_action", "pending_actions", "selection_time", "vector_to_go")
 
 
 def random_rollout(env: TaskVectorEnv, steps: int, seed: int = 0) -> list[tuple]:

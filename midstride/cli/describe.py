@@ -63,6 +63,10 @@ def _timing(environment: Environment, envs: LearnableEnvs) -> str:
         rhythm = f"an observation every {format_s(timing.period_s)}"
     else:
         rhythm = f"an observation {format_s(timing.execution_s or 0.0)} after each switch"
+    if timing.pending_slots:
+        rhythm += f" (at most {timing.pending_slots} decisions pending at it)"
+    elif timing.period_s is not None and timing.latency_high_s > timing.period_s:
+        rhythm += ", once the last thought is finished"
     steps = envs.hints.longest_episode
     episodes = "" if steps is None else f", episodes of at most {steps} steps"
     return f"latency {latency}, {rhythm}, ticks of {format_s(timing.tick_s)}{episodes}"

@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import midstride
+from midstride.flight import Flight
+from midstride.knowledge import FEATURES
+from midstride.latency import Fixed, OnScaleOf
 from midstride.tasks.env import TaskVectorEnv
 from midstride.tasks.single import TaskEnv
 from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
@@ -51,6 +54,44 @@ def test_no_column_is_dead(task):
     assert_columns_alive(observations, env.columns)
     assert_columns_alive(np.array([s[4]["observation_switch"] for s in steps]), env.columns)
     assert (np.abs(observations) < 1e3).all()
+
+
+@pytest.mark.parametrize("latency", ["step:5ms,250ms", "lost:0.2:250ms", "jitter:150ms,100ms"])
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_no_column_is_dead_where_decisions_are_pending(task, latency):
+    if latency.endswith(":250ms"):  # always the same: the selection time says nothing
+        knowledge = ("previous_action", "pending_actions", "vector_to_go")
+    else:
+        knowledge = FEATURES
+    env = TaskVectorEnv(task, num_envs=8, latency=latency, period=0.1, knowledge=knowledge)
+    env.reset(seed=0)
+    observations = np.array([step[0] for step in random_rollout(env, 80)])
+    assert len(env.layout.blocks["pending_actions"]) == 2 * len(env.layout.action)
+    assert_columns_alive(observations, env.columns)
+
+
+def test_a_dead_slot_of_pending_actions_is_noticed(monkeypatch):
+    """As if two decisions were never pending: only the newest is shown."""
+
+    def pending(self, slots, own=Flight.pending):
+        there, actions = own(self, slots)
+        return there, actions * (np.arange(slots) == slots - 1)[:, None]
+
+    monkeypatch.setattr(Flight, "pending", pending)
+    with pytest.raises(AssertionError, match="pending_action:2"):
+        test_no_column_is_dead_where_decisions_are_pending("cartpole", "step:5ms,250ms")
+
+
+def test_a_policy_run_at_a_longer_latency_knows_what_it_was_trained_to_know():
+    """Its columns stay, and mean the same: the decision so many observations ago."""
+    model = OnScaleOf(Fixed(0.1), Fixed(0.2))
+    env = TaskVectorEnv("cartpole", latency=model, actions=3, knowledge=("pending_actions",))
+    env.reset(seed=0)
+    assert env.columns[-3:] == ("pending_action:1:0", "pending_action:1:1", "pending_action:1:2")
+    for action, pending in zip((0, 2, 1, 2), (1, 2, 3, 3), strict=True):
+        observation, *_, info = env.step(np.array([action]))
+        assert observation[0, -3:].tolist() == np.eye(3)[action].tolist()
+        assert info["pending"][0] == pending
 
 
 def test_a_dead_column_is_noticed():

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from midstride import Fixed, PerEpisode, PerStep
 from midstride.cli import main
 from midstride.envs.vector import MEASURES
+from midstride.knowledge import FEATURES
 from midstride.paper.scripted import grasp
 from midstride.report import grasp_film
 from midstride.sim.camera import Camera, Look
@@ -23,6 +24,7 @@ from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.measures import Measures
 from midstride.tasks.grasp.model import FINGER_OPEN_M, FINGERTIP_M, TICK_S, VIEWPOINT
 from midstride.tasks.grasp.world import SCALE, Decision, World
+from tests.helpers import assert_columns_alive
 from tests.tasks.test_grasp_world import by_hand
 
 SMALL = {"scenes": 16, "image_size": 16}
@@ -531,7 +533,7 @@ def test_jerk_of_known_motions(turns):
         measures = Measures(1)
         trail = [(np.array([k]), row[None]) for k, row in zip(turns, joints, strict=True)]
         one = np.ones(1, int)
-        decision = Decision(0 * one, 75 * one, np.zeros((1, 4)), np.zeros((1, 4)), trail)
+        decision = Decision(0 * one, 75 * one, [], trail)
         measures.add(decision, np.zeros((1, 4)), np.ones(1, bool))
         found = measures.report(np.ones(1, bool), np.zeros((1, 4)))["jerk"][0]
         assert found == pytest.approx(6 * cubic, rel=0.05, abs=0.3)
@@ -544,7 +546,8 @@ def test_completion_by_hand():
 
     def decide(switch, asked, capture):
         pose = lambda *x: np.array([[*x, 0.0]])  # noqa: E731
-        decision = Decision(25 * one, 75 * one, pose(*switch), pose(*asked), [])
+        switches = [(one > 0, pose(*switch), pose(*asked))]
+        decision = Decision(25 * one, 75 * one, switches, [])
         measures.add(decision, pose(*capture), np.ones(1, bool))
         return measures.report(np.zeros(1, bool), pose(*capture))
 
@@ -554,6 +557,23 @@ def test_completion_by_hand():
     assert found["completion"][0] == pytest.approx(4 / 6)
     assert found["completion_until_switch"][0] == pytest.approx(1.0)
     assert found["duration_s"][0] == pytest.approx(0.9)
+
+
+def test_completion_by_hand_where_switches_come_as_they_come():
+    """None in the first period, two in the second: 4 cm along x, cut off after 1; then 2 along y.
+
+    At the next observation 1 of those 2 is done; then nothing switches, and all of it is done.
+    """
+    measures, one, pose = Measures(1), np.ones(1, int), np.array([[0.5, 0, 0.1, 0]])
+    x, y = np.eye(4)[:2]
+    first = (one > 0, pose, 0.04 * x[None])
+    second = (one > 0, pose + 0.01 * x, 0.02 * y[None])
+    places = (pose, pose + 0.01 * x + 0.01 * y, pose + 0.01 * x + 0.02 * y)
+    for switches, place in zip(([], [first, second], []), places, strict=True):
+        measures.add(Decision(100 * one, 75 * one, switches, []), place, np.ones(1, bool))
+    found = measures.report(np.zeros(1, bool), places[-1])
+    assert found["completion"][0] == pytest.approx((1 + 1) / 6)
+    assert found["completion_until_switch"][0] == pytest.approx((1 + 2) / 6)
 
 
 def test_scripted_policies_can_fail_usefully():
@@ -643,3 +663,53 @@ def test_a_hundred_thousand_random_steps_are_stable_and_memory_is_flat():
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 20_000  # kB
+
+
+def test_no_knowledge_column_is_dead_where_decisions_are_pending():
+    """But for the terminate command, which ends the episode."""
+    env = GraspVectorEnv(
+        4, latency="lost:0.1:step:40ms,320ms", period=0.12, knowledge=FEATURES,
+        observation="state", scenes=4,
+    )  # fmt: skip
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    seen = []
+    for _ in range(40):
+        action = env.action_space.sample()
+        action[:, actions.TERMINATE] = 0
+        seen.append(env.step(action)[0])
+    alive = [
+        i
+        for i, name in enumerate(env.columns)
+        if i >= len(env.layout.base) and "terminate" not in name
+    ]
+    assert len(alive) == 6 * 3 + 1 + 5
+    assert_columns_alive(np.array(seen)[:, :, alive], tuple(env.columns[i] for i in alive))
+
+
+def test_a_grasp_that_is_called_off_ends_when_that_arrives():
+    """Also later than the period; what was decided before it comes into force on the way."""
+    env = GraspVectorEnv(1, latency=0.2, period=0.12, observation="state", scenes=4)
+    env.reset(seed=0)
+    first, stop = np.zeros((2, 1, actions.SIZE))
+    first[0, 0], stop[0, actions.TERMINATE] = 1.0, 1.0
+    *_, info = env.step(first)
+    assert (info["period_s"][0], info["pending"][0]) == (pytest.approx(0.12), 1)
+    assert env.world.flight.in_force[0] == -1
+    *_, terminated, _, info = env.step(stop)
+    assert terminated[0]
+    assert info["period_s"][0] == pytest.approx(0.2)
+    assert info["final_info"]["duration_s"][0] == pytest.approx(0.32)
+    assert 0 < info["final_info"]["completion"][0] < 1
+
+
+def test_a_lost_command_ends_nothing():
+    env = GraspVectorEnv(1, latency="lost:1:100ms", observation="state", scenes=4)
+    env.reset(seed=0)
+    stop = np.zeros((1, actions.SIZE))
+    stop[0, actions.TERMINATE] = 1.0
+    for _ in range(3):
+        *_, terminated, _, info = env.step(stop)
+        assert not terminated[0]
+        assert info["lost"][0]
+        assert (info["previous_action"] == 0).all()
