@@ -127,7 +127,6 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             self._knower = Knower(self.layout, code, self._flight, longest)
         self._own_ticks = own.ticks
         self._way = self._way_of(hold, observe_switch)
-        # What every step asks for.
         self._tick_s, self._most_waiting = self.timing.tick_s, self.timing.most_pending - 1
         self._goes = "vector_to_go" in self.layout.features
         self._rng = np.random.default_rng()
