@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, faults, grasp, qtopt, simulation, sweep, theory
+from benchmarks import concurrent, dqn, faults, grasp, qtopt, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
     "simulation": simulation.run,
+    "concurrent": concurrent.run,
     "theory": theory.run,
     "dqn": dqn.run,
     "faults": faults.run,

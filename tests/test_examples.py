@@ -29,17 +29,25 @@ def load(name: str):
 
 def test_wrap_your_environment():
     module = load("wrap_your_environment")
-    balanced = [module.seconds_balanced(latency_s, episodes=3) for latency_s in (0.0, 0.04)]
-    assert balanced[0] > 30  # upright to the end
-    assert balanced[1] < 5  # falls
+
+    def balanced(make, policy, latencies_s):
+        return [module.seconds_balanced(make, policy, s, episodes=3) for s in latencies_s]
+
+    upright, fallen = balanced(module.pendulum, module.balance, (0.0, 0.04))
+    assert upright > 30  # to the end
+    assert fallen < 5
+    upright, fallen = balanced(module.cartpole, module.push, (0.04, 0.1))
+    assert upright > 9.9
+    assert fallen < 5
 
 
 def test_vector_environment(capsys):
     load("vector_environment").main(num_envs=8, steps=420)
-    found = re.search(r"(\d+) episodes, mean return (\d+)", capsys.readouterr().out)
-    assert found is not None
-    assert int(found[1]) >= 8
-    assert 0 < int(found[2]) < 200  # random actions do not swing up
+    found = re.findall(r"(\d+) episodes, mean return (\d+)", capsys.readouterr().out)
+    assert len(found) == 2
+    for episodes, mean in found:
+        assert int(episodes) >= 8
+        assert 0 < int(mean) < 200  # random actions neither swing up nor balance
 
 
 def test_train_with_stable_baselines3(capsys):
@@ -114,6 +122,15 @@ def test_train_policies_of_others(tmp_path, capsys, monkeypatch):
     policy, model = midstride.load(path), module.PPO.load(path, device="cpu")
     seen = np.linspace(-1, 1, 8, dtype=np.float32)
     np.testing.assert_allclose(policy(seen), model.predict(seen, deterministic=True)[0], atol=1e-6)
+
+
+def test_snippets_of_the_page_on_environments_run():
+    page = (EXAMPLES.parent / "docs" / "environments.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 5
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, "docs/environments.md", "exec"), names)
 
 
 def test_pages_show_the_tables_of_results_as_they_are():

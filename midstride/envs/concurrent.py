@@ -9,6 +9,7 @@ in `flight_of_one.py`, what is known of it is written in `knower.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,7 @@ from midstride.envs.physics import MovesByTicks, Physics
 from midstride.envs.steps import WholeSteps
 from midstride.flight_of_one import FlightOfOne
 from midstride.knowledge import Layout, check_features, vector_to_go
-from midstride.latency import LatencyModel
+from midstride.latency import LatencyModel, loses
 from midstride.timing import Thinker, Timing
 
 Array = NDArray[np.float64]
@@ -126,7 +127,6 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             self._knower = Knower(self.layout, code, self._flight, longest)
         self._own_ticks = own.ticks
         self._way = self._way_of(hold, observe_switch)
-        # What every step asks for.
         self._tick_s, self._most_waiting = self.timing.tick_s, self.timing.most_pending - 1
         self._goes = "vector_to_go" in self.layout.features
         self._rng = np.random.default_rng()
@@ -222,6 +222,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
 
 def steps_of(timing: Timing, rng: np.random.Generator) -> Iterator[tuple[int, int, bool]]:
     """The steps of an episode: latency, ticks to the next capture, whether it is lost."""
+    low, high = timing.latency_bounds_ticks
+    if low == high and not loses(timing.latency):
+        return repeat((high, timing.shortest_period_ticks, False))
     draw = timing.episode(rng)  # now, not when the first is asked for
 
     def following() -> Iterator[tuple[int, int, bool]]:

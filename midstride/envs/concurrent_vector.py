@@ -19,7 +19,7 @@ from midstride.envs.knower import base_columns, check_fits, widened_space
 from midstride.envs.own_time import steps_time
 from midstride.flight import Flight
 from midstride.knowledge import Layout, check_features
-from midstride.latency import LatencyModel
+from midstride.latency import LatencyModel, loses
 from midstride.timing import Thinker, Timing
 
 Info = dict[str, Any]
@@ -80,6 +80,7 @@ class ConcurrentVector(VectorWrapper[Any, Any, Any]):
             units={"previous_action": code.units},
         )
         check_fits(self.layout, envs.single_observation_space, envs.single_action_space)
+        self._moves_by_numbers = not isinstance(envs.single_action_space, spaces.Discrete)
         self._plain = self.layout.is_plain
         if not self._plain:
             own = envs.single_observation_space
@@ -159,12 +160,8 @@ class ConcurrentVector(VectorWrapper[Any, Any, Any]):
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and not hasattr(actions, "shape"):
             actions = np.asarray(actions)
 
-        def check(array: Any) -> None:
-            xp = namespace(array)
-            if "float" in str(array.dtype) and not bool(xp.isfinite(array).all()):
-                raise ValueError("actions must be finite numbers, and some of these are not")
-
-        mapped(check, actions)
+        if self._moves_by_numbers:
+            mapped(_check_finite, actions)
         return actions
 
     def _said(
@@ -229,6 +226,11 @@ class ConcurrentVector(VectorWrapper[Any, Any, Any]):
         return getattr(namespace(observation), str(self.single_observation_space.dtype))
 
 
+def _check_finite(array: Any) -> None:
+    if "float" in str(array.dtype) and not bool(namespace(array).isfinite(array).all()):
+        raise ValueError("actions must be finite numbers, and some of these are not")
+
+
 class _Latencies:
     """The latencies of n environments, each from a generator of its own."""
 
@@ -236,7 +238,9 @@ class _Latencies:
         self._timing = timing
         self._rngs = [np.random.default_rng() for _ in range(n)]
         self._draws: list[Any] = [None] * n
-        self._latency, self._lost = np.zeros((n, AHEAD), np.int64), np.zeros((n, AHEAD), bool)
+        low, high = timing.latency_bounds_ticks
+        self._constant = low == high and not loses(timing.latency)
+        self._latency, self._lost = np.full((n, AHEAD), high), np.zeros((n, AHEAD), bool)
         self._at = np.full(n, AHEAD)  # in them
 
     def seed(self, seeds: Sequence[int | None], which: Mask) -> None:
@@ -247,12 +251,16 @@ class _Latencies:
 
     def begin(self, ids: NDArray[np.integer]) -> None:
         """Episodes begin in environments `ids`."""
+        if self._constant:
+            return
         for i in ids:
             self._draws[i] = self._timing.episode(self._rngs[i])
         self._at[ids] = AHEAD
 
     def next(self, which: Mask) -> tuple[NDArray[np.int64], Mask]:
         """Ticks, and whether the decision is lost, for those of `which`."""
+        if self._constant:
+            return self._latency[:, 0], self._lost[:, 0]
         for i in np.flatnonzero(self._at >= AHEAD):
             self._latency[i], _, self._lost[i] = self._draws[i](AHEAD)
             self._at[i] = 0

@@ -85,7 +85,7 @@ class Physics:
 
     def hold(self) -> None:
         """Nothing is in force: motors get zero; position actuators the control to stay put."""
-        self.warnings = _Warnings(self._env.data)
+        self.warnings.forget(self._env.data)
         if self._hold is not None:
             self.control = self._hold
             return
@@ -171,7 +171,14 @@ class _Warnings:
     def __init__(self, data: mujoco.MjData) -> None:
         first, last = min(_UNSTABLE.values()), max(_UNSTABLE.values())
         self._first = first
-        self._counts = data.warning.number[first : last + 1]  # MuJoCo's own memory
+        self._where = slice(first, last + 1)
+        self._data: mujoco.MjData = None
+        self.forget(data)
+
+    def forget(self, data: mujoco.MjData) -> None:
+        """What was said until now is old."""
+        if data is not self._data:
+            self._data, self._counts = data, data.warning.number[self._where]  # its own memory
         self._quiet = self._counts.tobytes()
 
     def are_new(self) -> bool:

@@ -158,7 +158,10 @@ class WrappedEnvs(SyncVectorEnv):
         if self.render_mode is None:
             return None
         if not self._ours:
-            return tuple(np.asarray(env.render(), np.uint8) for env in self.envs)
+            try:
+                return tuple(np.asarray(env.render(), np.uint8) for env in self.envs)
+            except gymnasium.error.Error as error:  # pygame is not installed
+                raise ValueError(f"{self.envs[0].unwrapped} cannot draw itself: {error}") from None
         pairs = zip(self._followers, self.envs, strict=True)
         return tuple(f.picture(cast(MovesByTicks, env.unwrapped).data) for f, env in pairs)
 

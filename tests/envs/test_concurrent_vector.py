@@ -128,7 +128,7 @@ def row(clock, own, layout, high_s, space):
     n=st.integers(1, 4),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_every_tick_follows_what_the_rule_says(model, period, serial, mode, discrete, n, seed):
     """Actions, observations, rewards, ends, knowledge and info, in every mode of autoreset."""
     own = SyncVectorEnv([lambda: Mortal(discrete=discrete)] * n, autoreset_mode=mode)
@@ -307,12 +307,12 @@ def test_atari():
 
 
 class OnDevice(VectorEnv):
-    """A simulator with a vector face, all in PyTorch; episodes begin anew in the same step."""
+    """A simulator with a vector face, in PyTorch or JAX; episodes begin anew in the same step."""
 
     dt = 0.02
 
-    def __init__(self, torch, n=5):
-        self.torch, self.num_envs = torch, n
+    def __init__(self, xp, n=5):
+        self.xp, self.num_envs = xp, n
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.single_action_space = spaces.Box(-1, 1, (1,), np.float32)
@@ -320,40 +320,23 @@ class OnDevice(VectorEnv):
         self.action_space = batch_space(self.single_action_space, n)
 
     def reset(self, *, seed=None, options=None):
-        self.state = self.torch.zeros((self.num_envs, 2))
-        return self.state.clone(), {}
+        self.state = self.xp.zeros((self.num_envs, 2))
+        return self.xp.asarray(self.state, copy=True), {}
 
     def step(self, actions):
-        torch = self.torch
+        xp = self.xp
         self.followed = actions
         place = self.state[:, 0] + 0.1 * actions[:, 0]
-        self.state = torch.stack([place, self.state[:, 1] + 1], 1)
-        over = place.abs() > 0.35
-        last = self.state.clone()
-        self.state = torch.where(over[:, None], torch.zeros_like(self.state), self.state)
+        last = xp.stack([place, self.state[:, 1] + 1], 1)
+        over = abs(place) > 0.35
+        self.state = xp.where(over[:, None], xp.zeros_like(last), last)
         info = {"final_obs": last, "_final_obs": over} if bool(over.any()) else {}
-        return self.state.clone(), -place, over, torch.zeros_like(over), info
+        return xp.asarray(self.state, copy=True), -place, over, xp.zeros_like(over), info
 
 
-def test_tensors_stay_where_they_are(monkeypatch):
-    """PyTorch in, PyTorch out; only flags of who has ended come to the host."""
-    torch = pytest.importorskip("torch")
-    envs = ConcurrentVector(OnDevice(torch), PerStep((0.0, 0.02, 0.06)), knowledge=KNOWLEDGE)
-    twin = ConcurrentVector(
-        SyncVectorEnv([NumpyOne] * 5, autoreset_mode=AutoresetMode.SAME_STEP),
-        PerStep((0.0, 0.02, 0.06)), knowledge=KNOWLEDGE,
-    )  # fmt: skip
-    ours, theirs = envs.reset(seed=0)[0], twin.reset(seed=0)[0]
-    assert isinstance(ours, torch.Tensor)
-    assert np.array_equal(ours, theirs)
-    own_cpu = torch.Tensor.cpu
-
-    def flags_only(tensor, *rest):
-        assert tensor.dtype == torch.bool
-        return own_cpu(tensor, *rest)
-
-    monkeypatch.setattr(torch.Tensor, "cpu", flags_only)
-    for name in ("numpy", "tolist", "__array__"):
+def guard(torch, monkeypatch):
+    """Only flags may come to the host."""
+    for name in ("cpu", "numpy", "tolist", "__array__"):
         own = getattr(torch.Tensor, name)
 
         def guarded(tensor, *rest, own=own):
@@ -361,24 +344,41 @@ def test_tensors_stay_where_they_are(monkeypatch):
             return own(tensor, *rest)
 
         monkeypatch.setattr(torch.Tensor, name, guarded)
-    steps, actions = [], np.random.default_rng(0).uniform(-1, 1, (150, 5, 1)).astype(np.float32)
-    for action in actions:
-        steps.append(envs.step(torch.from_numpy(action)))
-        assert isinstance(envs.unwrapped.followed, torch.Tensor)
-    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("make", ["torch", "jax.numpy"])
+def test_arrays_stay_where_they_are(make, monkeypatch):
+    """PyTorch or JAX in, the same out, as if it were NumPy."""
+    xp = pytest.importorskip(make)
+    latency = PerStep((0.0, 0.02, 0.06))
+    envs = ConcurrentVector(OnDevice(xp), latency, knowledge=KNOWLEDGE)
+    own = SyncVectorEnv([NumpyOne] * 5, autoreset_mode=AutoresetMode.SAME_STEP)
+    twin = ConcurrentVector(own, latency, knowledge=KNOWLEDGE)
+    ours, theirs = envs.reset(seed=0)[0], twin.reset(seed=0)[0]
+    kind = type(xp.zeros(1))
+    assert isinstance(ours, kind)
+    assert np.array_equal(ours, theirs)
+    actions = np.random.default_rng(0).uniform(-1, 1, (150, 5, 1)).astype(np.float32)
+    steps = []
+    with monkeypatch.context() as patched:
+        if make == "torch":
+            guard(xp, patched)
+        for action in actions:
+            steps.append(envs.step(xp.asarray(action)))
+            assert isinstance(envs.unwrapped.followed, kind)
     ended = 0
     for action, step in zip(actions, steps, strict=True):
         expected = twin.step(action)
         for a, b in zip(step[:4], expected[:4], strict=True):
-            assert isinstance(a, torch.Tensor)
-            assert a.numpy() == pytest.approx(b, abs=1e-5)
+            assert isinstance(a, kind)
+            assert np.asarray(a) == pytest.approx(b, abs=1e-5)
         over = expected[2]
         ended += over.sum()
         if over.any():
             final = np.stack(expected[4]["final_obs"][over])
-            assert step[4]["final_obs"][over].numpy() == pytest.approx(final, abs=1e-5)
+            assert np.asarray(step[4]["final_obs"])[over] == pytest.approx(final, abs=1e-5)
         before = expected[4]["reward_before_switch"]
-        assert step[4]["reward_before_switch"].numpy() == pytest.approx(before, abs=1e-5)
+        assert np.asarray(step[4]["reward_before_switch"]) == pytest.approx(before, abs=1e-5)
     assert ended > 5
 
 
