@@ -8,6 +8,7 @@ from midstride.registration import register
 
 if TYPE_CHECKING:
     from midstride.envs.concurrent import Concurrent
+    from midstride.envs.concurrent_vector import ConcurrentVector
     from midstride.envs.dm_control import from_dm_control
     from midstride.latency import (
         Fixed,
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Concurrent",
+    "ConcurrentVector",
     "DecisionTime",
     "Fixed",
     "GraspEnv",
@@ -58,6 +60,7 @@ __all__ = [
 # Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
 _HOMES = {
     "Concurrent": "midstride.envs.concurrent",
+    "ConcurrentVector": "midstride.envs.concurrent_vector",
     "DecisionTime": "midstride.measure.decision_time",
     "Fixed": "midstride.latency",
     "GraspEnv": "midstride.tasks.grasp.env",

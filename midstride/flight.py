@@ -59,7 +59,7 @@ class Flight:
 
         chunk: actions of a decision
         """
-        self.n = n
+        self.n, self.most_pending = n, most_pending
         self.now = np.zeros(n, np.int64)  # since the start of the episode
         self.captures = np.zeros(n, np.int64)  # decisions made in the episode
         self.in_force = np.full(n, -1)  # number of the decision that the actuators follow; -1: none

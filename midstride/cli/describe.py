@@ -69,7 +69,7 @@ def _timing(environment: Environment, envs: LearnableEnvs) -> str:
         rhythm += ", once the last thought is finished"
     steps = envs.hints.longest_episode
     episodes = "" if steps is None else f", episodes of at most {steps} steps"
-    return f"latency {latency}, {rhythm}, physics ticks of {format_s(timing.tick_s)}{episodes}"
+    return f"latency {latency}, {rhythm}, ticks of {format_s(timing.tick_s)}{episodes}"
 
 
 def _actions(envs: LearnableEnvs) -> str:
@@ -78,6 +78,8 @@ def _actions(envs: LearnableEnvs) -> str:
     count = getattr(space, "n", None)
     if count is not None:
         return f"{count} discrete ones"
+    if not hasattr(space, "low"):
+        return str(space)
     columns: dict[str, list[str]] = {}
     for name, low, high in zip(names, space.low.ravel(), space.high.ravel(), strict=True):
         columns.setdefault(f"from {low:g} to {high:g}", []).append(name)
@@ -89,8 +91,10 @@ def _actions(envs: LearnableEnvs) -> str:
 def _observation(envs: LearnableEnvs) -> Table:
     table = Table("column", "name", "part", title="observation")
     for name, space in _pictures(envs).items():
-        size = " x ".join(map(str, space.shape))
-        table.add_row("", name, f"{size} {space.dtype}")
+        shown = str(space)  # of a Tuple or a Dict
+        if space.shape is not None:
+            shown = f"{' x '.join(map(str, space.shape))} {space.dtype}"
+        table.add_row("", name, shown)
     number = 0
     for block, names in envs.layout.blocks.items():
         for name in names:

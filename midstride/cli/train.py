@@ -159,7 +159,7 @@ def overview() -> str:
         for name, kind in AGENTS.items()
     }
     tasks = {name: f"recommended agent: {settings_of(name).recommended_agent}" for name in NAMES}
-    tasks["gym:ID"] = "a Gymnasium MuJoCo environment; gym:module:ID imports your module first"
+    tasks["gym:ID"] = "a Gymnasium environment; gym:module:ID imports your module first"
     tasks["dmc:DOMAIN/TASK"] = "a task of DeepMind Control (needs midstride[dmc])"
     shown = {"task", "agent"}
     options = Syntax("train", USAGE, __doc__ or "", (Group("options", Options),), (), tuple(shown))

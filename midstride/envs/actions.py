@@ -90,13 +90,14 @@ def check_hold(hold: Any, space: gymnasium.Space[Any]) -> Any:
     """`hold` as an action of `space`, or what the space does at rest."""
     if hold is None:
         return at_rest(space)
+    found = hold
     if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
-        hold = np.asarray(hold, space.dtype)
+        found = np.asarray(hold, space.dtype)
     elif isinstance(space, spaces.Discrete) and isinstance(hold, (int, np.integer)):
-        hold = space.dtype.type(hold)
-    if hold not in space:
+        found = space.dtype.type(hold)
+    if found not in space:
         raise ValueError(f"hold must be an action of {space}, got {hold!r}")
-    return hold
+    return found
 
 
 def kept(action: Any) -> Any:

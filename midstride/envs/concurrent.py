@@ -23,13 +23,13 @@ from midstride.envs.physics import MovesByTicks, Physics
 from midstride.envs.steps import WholeSteps
 from midstride.flight_of_one import FlightOfOne
 from midstride.knowledge import Layout, check_features, vector_to_go
-from midstride.latency import LatencyModel, Lossy, OnScaleOf
+from midstride.latency import LatencyModel
 from midstride.timing import Thinker, Timing
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]
 
-_AHEAD = 64  # latencies drawn at a time
+AHEAD = 64  # latencies drawn at a time
 
 
 class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
@@ -124,9 +124,10 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if not self.layout.is_plain:
             self.observation_space = widened_space(env.observation_space, self.layout, code)
             self._knower = Knower(self.layout, code, self._flight, longest)
-        self._way = self._way_of(own.ticks, hold, observe_switch)
+        self._own_ticks = own.ticks
+        self._way = self._way_of(hold, observe_switch)
         # What every step asks for.
-        self._tick_s, self._slots = self.timing.tick_s, self.timing.pending_slots
+        self._tick_s, self._most_waiting = self.timing.tick_s, self.timing.most_pending - 1
         self._goes = "vector_to_go" in self.layout.features
         self._rng = np.random.default_rng()
         self._coming: Iterator[tuple[int, int, bool]] | None = None  # None before the first reset
@@ -135,18 +136,25 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         """A copied or pickled environment starts afresh, as Gymnasium's own do."""
         return _again, (self.env, self._arguments)
 
-    def _way_of(self, own_ticks: int, hold: Any, observe_switch: bool) -> InsideSteps | WholeSteps:
+    def _way_of(self, hold: Any, observe_switch: bool) -> InsideSteps | WholeSteps:
         """How a period is lived: by physics ticks, or by whole steps of the environment."""
         if observe_switch:
             _check_switches(self.timing)
         if self._plant is None:
             held = check_hold(hold, self.env.action_space)
             return WholeSteps(self.env, self._flight, held, observe_switch)
-        way = InsideSteps(self.env, self._plant, self._flight, own_ticks)
+        way = InsideSteps(self.env, self._plant, self._flight, self._own_ticks)
         if observe_switch:
             _check_observes(self.env)
             way.look_at_switches("vector_to_go" in self.layout.features)
         return way
+
+    @property
+    def longest_episode(self) -> int | None:
+        """In steps, if it is known."""
+        steps = self.env.spec.max_episode_steps if self.env.spec else None
+        own = self.timing.shortest_period_ticks // self._own_ticks  # steps of the environment's own
+        return None if steps is None else -(-steps // own)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -184,7 +192,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "reward_after_switch": float(reward) - before,
             "latency_s": latency * tick_s,
             "period_s": ticks * tick_s,
-            "pending": self._pending_now() if self._slots else 0,
+            "pending": min(flight.captures - 1 - flight.in_force, self._most_waiting),
             "stale": flight.stale - stale,
             "lost": lost,
         }
@@ -194,9 +202,6 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if way.at_switch is not None:
             info["observation_switch"] = self._at_switch(observation, *way.at_switch)
         return observation, reward, terminated, truncated, info
-
-    def _pending_now(self) -> int:
-        return sum([each is not None for each in self._flight.pending(self._slots)])
 
     def _at_switch(self, row: Any, observed: Any, length: Array | None) -> Any:
         """What would have been observed at the switch: all but its own columns is as at the end."""
@@ -221,7 +226,7 @@ def steps_of(timing: Timing, rng: np.random.Generator) -> Iterator[tuple[int, in
 
     def following() -> Iterator[tuple[int, int, bool]]:
         while True:
-            latency, interval, lost = draw(_AHEAD)
+            latency, interval, lost = draw(AHEAD)
             yield from zip(latency.tolist(), interval.tolist(), lost.tolist(), strict=True)
 
     return following()
@@ -242,8 +247,7 @@ def _check_environment(env: Any) -> None:
 
 def _check_switches(timing: Timing) -> None:
     """An error unless every decision comes into force before the next observation."""
-    latency = timing.latency.latency if isinstance(timing.latency, OnScaleOf) else timing.latency
-    if timing.pending_slots or isinstance(latency, Lossy):
+    if not timing.arrives_in_time:
         raise ValueError(
             "observe_switch needs every decision to come into force before the next observation: "
             "give a latency of at most the period without lost decisions, or thinker='serial'"

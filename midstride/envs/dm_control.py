@@ -31,10 +31,11 @@ def from_dm_control(
     render_mode: str | None = None,
     tick: float | None = None,
     observe_switch: bool = False,
+    **others: Any,
 ) -> Concurrent:
     """Any task of the DeepMind Control suite as a concurrent Gymnasium environment.
 
-    The period is the task's own control timestep; the other options are those of `Concurrent`.
+    Its own step is the task's control timestep; the options are those of `Concurrent`, all of them.
     """
     return Concurrent(
         DMControlEnv(domain, task, render_mode),
@@ -44,6 +45,7 @@ def from_dm_control(
         stack_actions=stack_actions,
         tick=tick,
         observe_switch=observe_switch,
+        **others,
     )
 
 

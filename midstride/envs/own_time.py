@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import SyncVectorEnv
 
 from midstride.envs.physics import MovesByTicks
 from midstride.latency import LatencyModel, as_latency
@@ -50,9 +51,10 @@ class OwnTime:
         model = as_latency(latency)
         high_s = float(max(model.values_s))
         if self.longest_s is not None and high_s >= self.longest_s:
+            meant = f"did you mean {high_s:.6g}ms?" if high_s >= 1 else "nothing would be decided"
             raise ValueError(
                 f"a latency of {format_s(high_s)} is as long as an episode, which lasts "
-                f"{format_s(self.longest_s)} at most: did you mean {high_s:.6g}ms?"
+                f"{format_s(self.longest_s)} at most: {meant}"
             )
         try:
             return Timing(model, period_s=period_s, tick_s=self.tick_s, thinker=thinker)
@@ -91,7 +93,7 @@ def steps_time(env: Any, step_s: float | None, tick_s: float | None = None) -> O
     if step_s is None:
         step_s = _own_dt(env)
     if step_s is None:
-        shown = _attribute(env, "metadata", {}).get("render_fps")
+        shown = env.metadata.get("render_fps")
         hint = f" (it is drawn {shown} times a second)" if shown else ""
         raise ValueError(
             f"{env.unwrapped} does not say how long a step lasts{hint}: give step_s in seconds, on "
@@ -102,14 +104,11 @@ def steps_time(env: Any, step_s: float | None, tick_s: float | None = None) -> O
 
 def _own_dt(env: Any) -> float | None:
     """Seconds of a step, where the environment has them by the name that Gymnasium's have."""
-    dt = _attribute(env, "dt", None)
+    inner = env.unwrapped
+    dt = getattr(inner.envs[0].unwrapped if isinstance(inner, SyncVectorEnv) else inner, "dt", None)
     if isinstance(dt, bool) or not isinstance(dt, (int, float, np.number)):
         return None
     return float(dt) if math.isfinite(dt) and dt > 0 else None
-
-
-def _attribute(env: Any, name: str, default: Any) -> Any:
-    return getattr(env.unwrapped, name, default)
 
 
 def _longest_s(env: Any, step_s: float) -> float | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import gymnasium
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from midstride.envs.checks import check_render_mode
@@ -25,30 +28,41 @@ from midstride.timing import Timing
 
 @dataclass(frozen=True)
 class WrappedSettings(Environment):
-    """Of Gymnasium's MuJoCo environments (gym:ID) and DeepMind Control's (dmc:DOMAIN/TASK)."""
+    """Of Gymnasium's environments (gym:ID) and DeepMind Control's (dmc:DOMAIN/TASK)."""
 
-    times: ClassVar[tuple[str, ...]] = ("tick",)
+    times: ClassVar[tuple[str, ...]] = ("tick", "period", "step")
     task: str
-    """gym:ID (a Gymnasium MuJoCo environment; gym:module:ID imports the module first) or
+    """gym:ID (a Gymnasium environment; gym:module:ID imports the module first) or
     dmc:DOMAIN/TASK"""
     latency: Latency = "0"
-    """from an observation to the switch to the action chosen on it, at most the environment's own
+    """from an observation to the switch to the action chosen on it, shorter or longer than the
     period: 10ms, or episode:0,10ms (drawn at each reset), step:0,10ms (at each step),
-    trace:latencies.csv (measured)"""
+    jitter:20ms,5ms, trace:latencies.csv (measured), lost:0.1:10ms"""
     knowledge: tuple[str, ...] = ()
-    """what the agent knows of the action in flight: any of previous_action, selection_time,
-    vector_to_go (position actuators only)"""
+    """what the agent knows of what is in flight: any of previous_action, pending_actions,
+    selection_time, vector_to_go (MuJoCo with position actuators only)"""
     stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
     """how many previous observations are observed too, 0 to 4"""
     stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
     """how many previous actions are observed too, 0 to 4"""
     tick: Time | None = None
-    """a finer timestep of the physics than the environment's own"""
+    """MuJoCo: a finer timestep of the physics than the environment's own"""
+    period: Time | None = None
+    """from one observation to the next, a whole number of the environment's own steps (default:
+    one)"""
+    step: Time | None = None
+    """how long one step of the environment lasts, where it does not say so itself; of a MuJoCo
+    environment, too, whole steps are then the ticks"""
+    hold: tuple[float, ...] | None = None
+    """the action before the first decision of an episode arrives (default: zeros, within bounds; of
+    discrete actions the first); of a MuJoCo environment the control of each actuator (default:
+    motors get zero, position actuators stay)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         read_latency(self.latency)
-        as_seconds(self.tick)
+        for name in self.times:
+            as_seconds(getattr(self, name))
         kind, _, name = self.task.partition(":")
         separators = name.count("/") == 1 if kind == "dmc" else name.count(":") < 2
         if kind not in ("gym", "dmc") or not name.strip() or name[0] in ".:" or not separators:
@@ -58,14 +72,7 @@ class WrappedSettings(Environment):
         self, render_mode: str | None = None, observe_switch: bool = False
     ) -> gymnasium.Env[Any, Any]:
         """One environment, concurrent."""
-        kind, _, name = self.task.partition(":")
-        if kind == "dmc":
-            from midstride.envs.dm_control import DMControlEnv
-
-            domain, task = name.split("/")
-            bare: gymnasium.Env[Any, Any] = DMControlEnv(domain, task, render_mode)
-        else:
-            bare = _make_gymnasium(name, render_mode)
+        bare = self._bare(render_mode)
         return Concurrent(
             bare,
             latency=read_latency(self.latency),
@@ -74,7 +81,20 @@ class WrappedSettings(Environment):
             stack_actions=self.stack_actions,
             tick=as_seconds(self.tick),
             observe_switch=observe_switch,
+            period=as_seconds(self.period),
+            step_s=as_seconds(self.step),
+            thinker=self.thinker,
+            hold=_as_action(self.hold, bare.action_space),
         )
+
+    def _bare(self, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+        kind, _, name = self.task.partition(":")
+        if kind == "dmc":
+            from midstride.envs.dm_control import DMControlEnv
+
+            domain, task = name.split("/")
+            return DMControlEnv(domain, task, render_mode)
+        return _make_gymnasium(name, render_mode)
 
     def make(
         self,
@@ -98,25 +118,50 @@ class WrappedEnvs(SyncVectorEnv):
         render_mode: str | None = None,
         observe_switch: bool = False,
     ) -> None:
-        # We render, without OpenGL: the environments themselves need not.
-        make = partial(settings.make_one, None, observe_switch)
-        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-        self.layout: Layout = self.envs[0].get_wrapper_attr("layout")
-        self.timing: Timing = self.envs[0].get_wrapper_attr("timing")
-        longest = self.envs[0].spec.max_episode_steps if self.envs[0].spec else None
-        self.hints = Hints(longest_episode=longest)
-        self.render_mode = check_render_mode(render_mode)
+        drawn = check_render_mode(render_mode)
+        first = settings.make_one(None, observe_switch)
+        # Of MuJoCo we make pictures, without OpenGL. Others draw themselves, if they can.
+        self._ours = isinstance(first.unwrapped, MovesByTicks)
+        if drawn is not None and not self._ours:
+            _check_draws(first, settings.task)
+            make = partial(settings.make_one, drawn, observe_switch)
+        else:
+            make = partial(settings.make_one, None, observe_switch)
+        makers: list[Callable[[], gymnasium.Env[Any, Any]]] = [make] * num_envs
+        if drawn is None:
+            makers[0] = lambda: first
+        super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.layout: Layout = first.get_wrapper_attr("layout")
+        self.timing: Timing = first.get_wrapper_attr("timing")
+        self.hints = Hints(longest_episode=first.get_wrapper_attr("longest_episode"))
+        self.render_mode = drawn
 
     @cached_property
     def _followers(self) -> list[Follower]:
         return [Follower(cast(MovesByTicks, env.unwrapped).model) for env in self.envs]
 
     def render(self) -> tuple[Image, ...] | None:  # type: ignore[override]
-        """A picture of each robot."""
+        """A picture of each environment."""
         if self.render_mode is None:
             return None
+        if not self._ours:
+            return tuple(np.asarray(env.render(), np.uint8) for env in self.envs)
         pairs = zip(self._followers, self.envs, strict=True)
         return tuple(f.picture(cast(MovesByTicks, env.unwrapped).data) for f, env in pairs)
+
+
+def _check_draws(env: gymnasium.Env[Any, Any], task: str) -> None:
+    if "rgb_array" not in (env.metadata.get("render_modes") or ()):
+        raise ValueError(f"{task} cannot draw itself (it has no render mode rgb_array)")
+
+
+def _as_action(hold: tuple[float, ...] | None, space: gymnasium.Space[Any]) -> Any:
+    """Numbers of a file as an action."""
+    if hold is None or not isinstance(space, spaces.Discrete):
+        return hold
+    if len(hold) != 1 or hold[0] != int(hold[0]):
+        raise ValueError(f"hold must be one of the actions of {space}, got {hold}")
+    return int(hold[0])
 
 
 def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:

@@ -22,7 +22,7 @@ def settings_of(task: str) -> type[Environment]:
     if task.startswith(("gym:", "dmc:")):
         return WrappedSettings
     raise ValueError(
-        f"unknown task {task!r}: choose from {', '.join(NAMES)}, gym:ID (a Gymnasium MuJoCo "
+        f"unknown task {task!r}: choose from {', '.join(NAMES)}, gym:ID (a Gymnasium "
         "environment) or dmc:DOMAIN/TASK (DeepMind Control)"
     )
 

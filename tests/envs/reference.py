@@ -37,6 +37,6 @@ class Reference:
         return self.in_force
 
     def pending(self, slots):
-        """One for each of the last `slots` decisions, oldest first; None where it is not pending."""
+        """One for each of the last `slots` decisions, oldest first; None if it is not pending."""
         by_number = {d.number: d.action for d in self.decisions}
         return [by_number.get(k) for k in range(self.made - slots, self.made)]

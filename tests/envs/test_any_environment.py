@@ -397,11 +397,15 @@ def test_unstable_physics_is_reported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes a log where it is
     env = Concurrent(gymnasium.make("HalfCheetah-v5"), latency=0.02)
     env.reset(seed=0)
+    env.unwrapped.data.qvel[0] = 1e12
     with pytest.raises(RuntimeError, match="became unstable: MuJoCo warns of impossible"):
-        env.unwrapped.data.qvel[0] = 1e12
         env.step(np.zeros(6))
     env.reset(seed=0)  # it can go on
     env.step(np.zeros(6))
+
+
+def anything(env):
+    return Concurrent(env)
 
 
 def cartpole(**options):
@@ -430,8 +434,8 @@ def cartpole(**options):
             lambda: cartpole(step_s=0.02, latency=Lossy(0.02, 0.1), observe_switch=True),
             "without lost decisions",
         ),
-        (lambda: Concurrent(gymnasium.make_vec("CartPole-v1", 2)), "wrap them in ConcurrentVector"),
-        (lambda: Concurrent("CartPole-v1"), "wraps a Gymnasium environment, got 'CartPole-v1'"),
+        (lambda: anything(gymnasium.make_vec("CartPole-v1", 2)), "wrap them in ConcurrentVector"),
+        (lambda: anything("CartPole-v1"), "wraps a Gymnasium environment, got 'CartPole-v1'"),
     ],
 )
 def test_bad_input(attempt, message):

@@ -467,7 +467,7 @@ def test_bad_settings(options, message):
         ({"task": "juggling"}, "unknown task 'juggling'"),
         ({"task": "gym:Nothing-v0", "latency": "0"}, "unknown Gymnasium environment"),
         ({"task": "dmc:walker", "latency": "0"}, "gym:ID or dmc:DOMAIN/TASK"),
-        ({"task": "gym:Reacher-v5", "latency": "0", "period": "20ms"}, "unknown setting"),
+        ({"task": "gym:Reacher-v5", "latency": "0", "execution": "20ms"}, "unknown setting"),
         ({"task": "gym:HalfCheetah-v5", "latency": "0", "knowledge": ()}, "more than 64"),
         ({"latency": "0", "target": "concurrent"}, "needs a latency above 0"),
         ({"latency": "7ms"}, "nearest valid times"),
