@@ -1,7 +1,7 @@
 """An environment of one's own: a planar drone with two rotors that shall hover at a point.
 
 Plain Gymnasium and NumPy, no simulator. Importing this file registers `PlanarDrone-v0`, so that
-`midstride ... --env gym:own_environment:PlanarDrone-v0` finds it from this folder.
+`midstride evaluate POLICY --env own_environment:PlanarDrone-v0` finds it from this folder.
 """
 
 from typing import Any

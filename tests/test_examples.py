@@ -1,10 +1,19 @@
 """The examples run, and show what they say they show."""
 
+import dataclasses
 import importlib.util
+import json
 import re
+import shutil
+import sys
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
+
+import midstride
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -47,6 +56,64 @@ def test_readme_example_runs():
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_python_of_the_page_about_policies_runs(tmp_path, monkeypatch, capsys):
+    """One block after another, in a folder with somebody's ppo.zip."""
+    root = EXAMPLES.parent
+    page = (root / "docs" / "policies.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 5
+    shutil.copy(root / "results/margins/policies/ppo-inverted-pendulum.zip", tmp_path / "ppo.zip")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"model": lambda observation: [0.0]}
+    for block in blocks:
+        if "stable_baselines3" in block and not importlib.util.find_spec("stable_baselines3"):
+            continue
+        exec(compile(block, "docs/policies.md", "exec"), names)
+    out = capsys.readouterr().out
+    assert "[4, 64, 64, 1]" in out
+    assert re.search(r"half of the decisions in \d", out)
+
+
+def test_own_environment_is_a_gymnasium_environment():
+    module = load("own_environment")
+    env = gymnasium.make("PlanarDrone-v0")
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset(seed=0)
+    drone = env.unwrapped
+    drone._position[:], drone._speed[:] = 0, 0
+    hover = np.full(2, module.MASS_KG * module.GRAVITY_M_S2 / module.LARGEST_THRUST_N - 1)
+    for _ in range(100):  # with the thrust of its weight it stays where it is
+        observation, reward, terminated, _, _ = env.step(hover)
+        assert not terminated
+        assert reward == pytest.approx(1)
+    np.testing.assert_allclose(observation, [0] * 6 + [0.5] * 2, atol=1e-6)
+    drone._speed[:] = 0
+    observation, *_ = env.step(np.array([-1, -1]))
+    assert observation[4] < 0  # without thrust it falls
+    drone._position[2] = 0.1
+    before = float(drone._speed[0])
+    env.step(hover)
+    assert drone._speed[0] < before  # and goes to where it leans
+
+
+@pytest.mark.slow
+def test_train_policies_of_others(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    module = load("train_policies_of_others")
+    short = {name: dataclasses.replace(r, steps=120) for name, r in module.RECIPES.items()}
+    monkeypatch.setattr(module, "RECIPES", short)
+    for _ in range(2):
+        module.main(["ppo-planar-drone", "--folder", str(tmp_path)])
+    assert capsys.readouterr().out.count("is there already") == 1
+    (line,) = (tmp_path / module.RECORD).read_text().splitlines()
+    assert json.loads(line)["steps"] == 120
+    path = tmp_path / "ppo-planar-drone.zip"
+    policy, model = midstride.load(path), module.PPO.load(path, device="cpu")
+    seen = np.linspace(-1, 1, 8, dtype=np.float32)
+    np.testing.assert_allclose(policy(seen), model.predict(seen, deterministic=True)[0], atol=1e-6)
 
 
 def test_pages_show_the_tables_of_results_as_they_are():

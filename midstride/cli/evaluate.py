@@ -16,7 +16,7 @@ examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, read
+from midstride.seconds import Time
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ class Options(Settings):
     env: str | None = None
     """environment to play in, in place of a run's own: an ID of Gymnasium (InvertedPendulum-v5;
     module:ID imports the module first), dmc:DOMAIN/TASK or one of our tasks"""
+    period: Time | None = None
+    """with --env: time between two decisions, where that is not the environment's own"""
+    step: Time | None = None
+    """with --env: how long a step of the environment lasts, where it does not say it"""
+    thinker: str | None = None
+    """with --env: pipelined or serial, where a latency is longer than the period"""
     normalize: Path | None = None
     """file with mean and var (and epsilon, clip) of the observations in training, where the policy
     saw them normalised: .npz, .safetensors or .json"""
@@ -57,6 +64,11 @@ class Options(Settings):
     seed: Annotated[int, Range(0)] = 1_000_000
     """seed of the first environment; the others count up from it"""
 
+    def given(self) -> dict[str, Any]:
+        """Settings of the environment that were given beside its name."""
+        every = {name: getattr(self, name) for name in ("period", "step", "thinker")}
+        return {name: value for name, value in every.items() if value is not None}
+
 
 def command(args: Sequence[str], console: Console) -> None:
     usage = "evaluate POLICY... [options]"
@@ -70,7 +82,7 @@ def run(options: Options, console: Console) -> None:
 
     found = []
     for source in options.policy:  # reject what does not fit before anything runs
-        environment = environment_of(source, options.env)
+        environment = environment_of(source, options.env, options.given())
         rows = {latency: at(environment, latency) for latency in options.latency}
         rows = rows or {str(environment.to_dict()["latency"]): environment}
         policy: Policy = load(source, options.trust, normalize=options.normalize)
@@ -95,15 +107,19 @@ def at(environment: Environment, latency: str) -> Environment:
     return replace(environment, **changed)
 
 
-def environment_of(source: str, env: str | None = None) -> Environment:
-    """The environment that `env` names, or that of a run, from its record."""
+def environment_of(
+    source: str, env: str | None = None, given: Mapping[str, Any] | None = None
+) -> Environment:
+    """The environment that `env` names, with settings given, or that of a run, from its record."""
     from midstride.disk.runs import read_record
     from midstride.policies.sources import is_foreign
     from midstride.tasks.registry import NAMES, environment_from
 
     if env is not None:
         is_named = env in NAMES or env.startswith(("gym:", "dmc:"))
-        return environment_from({"task": env if is_named else f"gym:{env}"})
+        return environment_from({"task": env if is_named else f"gym:{env}", **(given or {})})
+    if given:
+        raise ValueError(f"--{next(iter(given))} is of an environment that is named: give --env ID")
     if is_foreign(source):
         raise ValueError(f"{source} does not say what its environment is: give it, --env ID")
     folder = Path(source)

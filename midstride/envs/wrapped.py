@@ -168,7 +168,9 @@ def _make_gymnasium(name: str, render_mode: str | None) -> gymnasium.Env[Any, An
     here = str(Path.cwd())
     if ":" in name and here not in sys.path:  # the user's own module, in the folder they are in
         sys.path.insert(0, here)
+    # An environment that draws nothing need not know the word.
+    drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        return gymnasium.make(name, render_mode=render_mode)
+        return gymnasium.make(name, **drawing)
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"unknown Gymnasium environment {name!r}: {error}") from None

@@ -73,14 +73,16 @@ class RowPolicy:
                 self._copies[i].reset()
 
     def __call__(self, observation: Any) -> Any:
-        state = observation["state"] if isinstance(observation, dict) else observation
-        if np.ndim(state) < 2:
+        return self.act(observation, _rows(observation))
+
+    def act(self, observation: Any, n: int | None) -> Any:
+        """Actions of a batch of n observations of any kind, or of a single one."""
+        if n is None:
             return self._acts(observation)
-        rows = range(len(state))
         if isinstance(self._acts, _Forgets):
-            self._copy(len(rows))
-        each = self._copies or [self._acts] * len(rows)
-        return np.stack([np.asarray(each[i](_row(observation, i))) for i in rows])
+            self._copy(n)
+        each = self._copies or [self._acts] * n
+        return np.stack([np.asarray(each[i](_row(observation, i))) for i in range(n)])
 
     def _copy(self, n: int) -> None:
         try:
@@ -108,8 +110,11 @@ class BatchPolicy:
             self._acts.reset()
 
     def __call__(self, observation: Any) -> Any:
-        state = observation["state"] if isinstance(observation, dict) else observation
-        if np.ndim(state) >= 2:
+        return self.act(observation, _rows(observation))
+
+    def act(self, observation: Any, n: int | None) -> Any:
+        """Actions of a batch of n observations of any kind, or of a single one."""
+        if n is not None:
             return np.asarray(self._acts(observation))
         one = (
             {name: np.asarray(part)[None] for name, part in observation.items()}
@@ -143,6 +148,12 @@ class PredictPolicy:
         )
         self._starts = None if self._state is None else np.zeros(np.shape(action)[:1] or 1, bool)
         return action
+
+
+def _rows(observation: Any) -> int | None:
+    """How many observations a batch has, None for a single one; by those that are flat."""
+    state = observation["state"] if isinstance(observation, dict) else observation
+    return len(state) if np.ndim(state) > 1 else None
 
 
 def _row(observation: Any, i: int) -> Any:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.policies.archive import first_line
-from midstride.policies.callables import as_policy
+from midstride.policies.callables import BatchPolicy, RowPolicy, as_policy
 
 _EXACT = ("q", "cem", "sb3")  # kinds whose actions need no second look
 
@@ -18,18 +18,20 @@ def fit(policy: Any, observation_space: Any, action_space: Any) -> Any:
     """The policy as one that acts in these spaces, or one sentence why it cannot.
 
     policy: anything that `as_policy` takes.
-    What a policy knows of itself is compared before anything runs; the actions of one that
-    knows little are looked at when it first acts. Outputs of a network (ONNX, TorchScript)
-    become actions: whole numbers as they are, one value for each choice by the largest,
-    continuous ones cut at the bounds.
+    What a policy knows of itself is compared before anything runs, and a network is tried once; the
+    actions of one that knows little are looked at when it first acts. Outputs of a network (ONNX,
+    TorchScript) become actions: whole numbers as they are, one value for each choice by the
+    largest, continuous ones cut at the bounds.
     """
-    policy = as_policy(policy)
+    policy = policy.policy if isinstance(policy, FittedPolicy) else as_policy(policy)
     said = _description(policy)
     check_observation(policy, observation_space)
     _check_action(said.get("action"), action_space)
-    if said.get("kind") in _EXACT or isinstance(policy, FittedPolicy):
+    if said.get("kind") in _EXACT:
         return policy
-    return FittedPolicy(policy, observation_space, action_space)
+    fitted = FittedPolicy(policy, observation_space, action_space)
+    fitted.try_network()
+    return fitted
 
 
 def _description(policy: Any) -> dict[str, Any]:
@@ -42,15 +44,16 @@ def check_observation(policy: Any, space: Any) -> None:
     """An error if the space is not what the policy was trained on."""
     if policy.observation_size is None:
         return
-    state = space["state"] if isinstance(space, spaces.Dict) else space
-    shape = state.shape
+    state = space.spaces.get("state") if isinstance(space, spaces.Dict) else space
+    shape = getattr(state, "shape", None)
     trained = _description(policy).get("observation_shape")
     wanted = tuple(trained) if trained else (policy.observation_size,)
     if shape != wanted:
         columns = wanted[0] if len(wanted) == 1 else wanted
         raise ValueError(
-            f"the policy observes {columns} columns, the environment gives {shape}: evaluate it on "
-            "the task and knowledge that it was trained with"
+            f"the policy observes {columns} columns, the environment gives "
+            f"{shape or _said(space)}: evaluate it on the task and knowledge that it was trained "
+            "with"
         )
 
 
@@ -106,7 +109,9 @@ class FittedPolicy:
     def __call__(self, observation: Any) -> Any:
         """An action, or one for each of a batch."""
         n = self._rows(observation)
-        found = np.asarray(self._first(observation) if self._is_new else self.policy(observation))
+        found = np.asarray(
+            self._first(observation, n) if self._is_new else self._act(observation, n)
+        )
         actions = self._raw(found, n) if self._is_raw else self._shaped(found, n)
         if self._is_new:
             self._check(actions)
@@ -114,6 +119,12 @@ class FittedPolicy:
         if n is not None:
             return actions
         return int(actions[0]) if isinstance(self._space, spaces.Discrete) else actions[0]
+
+    def try_network(self) -> None:
+        """An error if a network's outputs tell no action; it remembers nothing of the trial."""
+        if self._is_raw and isinstance(self._seen, spaces.Box):
+            seen = np.ones(self._seen.shape, self._seen.dtype)
+            self._raw(np.asarray(self._first(seen, None)), None)
 
     def _rows(self, observation: Any) -> int | None:
         """How many observations of a batch there are, None for a single one."""
@@ -124,13 +135,18 @@ class FittedPolicy:
         shape = np.shape(given)
         return None if shape == space.shape else shape[0]
 
-    def _first(self, observation: Any) -> Any:
+    def _act(self, observation: Any, n: int | None) -> Any:
+        if isinstance(self.policy, (RowPolicy, BatchPolicy)):
+            return self.policy.act(observation, n)
+        return self.policy(observation)
+
+    def _first(self, observation: Any, n: int | None) -> Any:
         """The first time, whatever it raises is a sentence."""
         try:
-            return self.policy(observation)
+            return self._act(observation, n)
         except Exception as error:  # whatever the user's own code raises
             raise ValueError(
-                f"the policy cannot act on the environment's first observation: "
+                "the policy cannot act on what the environment observes: "
                 f"{type(error).__name__}: {first_line(error)}"
             ) from error
 

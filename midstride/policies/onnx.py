@@ -22,10 +22,10 @@ class OnnxPolicy:
     What the numbers of the output mean depends on the actions of an environment: see `fit`.
     """
 
-    def __init__(self, session: Any, description: dict[str, Any]) -> None:
+    def __init__(self, session: Any, path: Path) -> None:
         (given,) = session.get_inputs()
-        self.description = description
-        self._session = session
+        self.description: dict[str, Any] = {"kind": "onnx", "action": {"kind": "outputs"}}
+        self._session, self._path = session, path
         self._name, self._dtype = given.name, _DTYPES[given.type]
         self._output = session.get_outputs()[0].name
         self._rank = len(given.shape)
@@ -33,6 +33,10 @@ class OnnxPolicy:
         self._by_rows = self._rank == 1 or given.shape[0] == 1
         columns = given.shape[-1]
         self.observation_size = columns if isinstance(columns, int) else None
+
+    def __reduce__(self) -> Any:
+        """Another process reads the file itself."""
+        return read_onnx, (self._path,)
 
     def reset(self, which: NDArray[np.bool_] | None = None) -> None:
         """There is nothing to forget."""
@@ -85,14 +89,11 @@ def read_onnx(path: Path) -> OnnxPolicy:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_FILE:
             raise ValueError(f"it is no file of at most {LARGEST_FILE // 2**20} MiB")
-        policy = OnnxPolicy(_session(runtime, path), {"kind": "onnx", "action": _OUTPUTS})
+        policy = OnnxPolicy(_session(runtime, path), path.absolute())
         policy.try_once(runtime)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as an ONNX policy: {error}") from None
     return policy
-
-
-_OUTPUTS = {"kind": "outputs"}  # of a network: `fit` makes actions of them
 
 
 def _session(runtime: Any, path: Path) -> Any:

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from midstride.policies.network import ACTIVATIONS, Network
 from midstride.policies.torch_file import StateDict
 
 _MIB = 2**20
-_LARGEST_DATA, _LARGEST_WEIGHTS = 64 * _MIB, 256 * _MIB
+_LARGEST_DATA, _LARGEST_WEIGHTS = 8 * _MIB, 256 * _MIB
 _MOST_ACTIONS = 10_000
 _NUMBER = re.compile(r"[-+]?(?:inf|nan|\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?)")
 Array = NDArray[np.float32]
@@ -63,6 +64,11 @@ class Head:
     squash: bool = False  # by tanh, then from [-1, 1] to the bounds; else cut at the bounds
     most: float = math.inf  # of the last layer's numbers, before they are squashed
 
+    @cached_property
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = (np.array(self.action[name], np.float32) for name in ("low", "high"))
+        return low, high
+
     def __call__(self, x: Array) -> NDArray[Any]:
         """(n, outputs) -> actions (n, ...)"""
         action = self.action
@@ -73,7 +79,7 @@ class Head:
             return np.stack([part.argmax(axis=1) for part in parts], axis=1)
         if action["kind"] == "multi_binary":  # the mode of a Bernoulli distribution, rounded
             return (x > 0).astype(np.int8)
-        low, high = (np.array(action[name], np.float32) for name in ("low", "high"))
+        low, high = self.bounds
         x = x.reshape(-1, *low.shape)
         if not self.squash:
             return np.clip(x, low, high)
@@ -100,9 +106,10 @@ def read_sb3(path: Path, activation: str | None = None) -> Sb3Policy:
 
 
 def _data(archive: Archive) -> dict[str, Any]:
+    content = archive.read("data", _LARGEST_DATA)
     try:
-        found = json.loads(archive.read("data", _LARGEST_DATA))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         raise ValueError("its data is no JSON") from None
     if not isinstance(found, dict):
         raise ValueError("its data holds no names and values")
@@ -184,13 +191,13 @@ def _network(weights: StateDict, between: str, last: str, activation: str) -> Ne
 
 def _activation(options: dict[str, Any], default: str) -> str:
     """The activation function by PyTorch's name, from the words that describe it."""
-    text = options.get("activation_fn")
-    if text is None:
+    if "activation_fn" not in options:
         return default
-    found = re.fullmatch(r"<class 'torch\.nn\.modules\.[a-z]+\.(\w+)'>", str(text))
+    text = _words(options["activation_fn"])
+    found = re.fullmatch(r"<class 'torch\.nn\.modules\.[a-z]+\.(\w+)'>", text)
     if found is None:
         raise ValueError(
-            f"its activation function is {str(text)[:60]!r}, which is no layer of PyTorch: say "
+            f"its activation function is {text[:60]!r}, which is no layer of PyTorch: say "
             "which it is, load(..., activation='Tanh')"
         )
     return found[1]
@@ -206,7 +213,7 @@ def _head(
     if family == "SAC" and "actor.mu.0.weight" in weights:
         most = options.get("clip_mean", 2.0)
         if not isinstance(most, (int, float)) or not most > 0:
-            raise ValueError(f"its clip_mean must be a number above 0, got {str(most)[:60]!r}")
+            raise ValueError(f"its clip_mean must be a number above 0, got {_words(most)[:60]!r}")
         return Head(action, squash=True, most=float(most))
     if family == "PPO or A2C":
         # Squashing is an option of state-dependent exploration alone.
@@ -227,8 +234,8 @@ def _head(
 def _space(data: dict[str, Any], name: str) -> tuple[str, dict[str, Any]]:
     """The kind of a space, such as Box, and what is said of it."""
     said = data.get(name)
-    kind = said.get(":type:") if isinstance(said, dict) else None
-    found = re.fullmatch(r"<class 'gym(?:nasium)?\.spaces\.\w+\.(\w+)'>", str(kind))
+    kind = _words(said.get(":type:")) if isinstance(said, dict) else ""
+    found = re.fullmatch(r"<class 'gym(?:nasium)?\.spaces\.\w+\.(\w+)'>", kind)
     if found is None or not isinstance(said, dict):
         raise ValueError(f"its data does not say what its {name} is")
     return found[1], said
@@ -246,7 +253,7 @@ def _observation_shape(data: dict[str, Any], inputs: int) -> tuple[int, ...]:
     if kind != "Box":
         raise ValueError(f"it observes a {kind} space, only Box is read: export it to ONNX instead")
     shape = _shape(said)
-    if str(said.get("dtype")) == "uint8" and len(shape) == 3:
+    if said.get("dtype") == "uint8" and len(shape) == 3:
         raise ValueError("it observes images: export it to ONNX instead")
     if math.prod(shape) != inputs:
         raise ValueError(f"it observes {shape} but its network takes {inputs} columns")
@@ -265,7 +272,9 @@ def _action(data: dict[str, Any], outputs: int) -> dict[str, Any]:
     if kind == "Discrete":
         choices = _wholes(said.get("n"))
         if choices != [outputs]:
-            raise ValueError(f"it has {said.get('n')!s:.20} actions, its network {outputs} outputs")
+            raise ValueError(
+                f"it has {_words(said.get('n'))[:20]} actions, its network {outputs} outputs"
+            )
         return {"kind": "discrete", "choices": outputs}
     if kind == "MultiDiscrete":
         choices = _wholes(said.get("nvec"))
@@ -279,11 +288,16 @@ def _action(data: dict[str, Any], outputs: int) -> dict[str, Any]:
 
 def _numbers(text: Any, shape: tuple[int, ...], name: str) -> Any:
     """An array that was printed, as nested lists."""
-    found = [float(number) for number in _NUMBER.findall(str(text)[: 40 * _MOST_ACTIONS])]
+    found = [float(number) for number in _NUMBER.findall(_words(text))]
     if len(found) != math.prod(shape) or any(map(math.isnan, found)):
         raise ValueError(f"its data does not say what the {name} ends of its actions are")
     return np.array(found).reshape(shape).tolist()
 
 
 def _wholes(text: Any) -> list[int]:
-    return [int(number) for number in re.findall(r"\d{1,9}", str(text)[: 40 * _MOST_ACTIONS])]
+    return [int(number) for number in re.findall(r"\d{1,9}", _words(text))]
+
+
+def _words(value: Any) -> str:
+    """What a file says in words, or nothing."""
+    return str(value)[: 40 * _MOST_ACTIONS] if isinstance(value, (str, int, float)) else ""

@@ -21,9 +21,13 @@ class TorchScriptPolicy:
 
     observation_size: int | None = None
 
-    def __init__(self, program: Any, torch: Any) -> None:
+    def __init__(self, program: Any, torch: Any, path: Path) -> None:
         self.description: dict[str, Any] = {"kind": "torchscript", "action": {"kind": "outputs"}}
-        self._program, self._torch = program, torch
+        self._program, self._torch, self._path = program, torch, path
+
+    def __reduce__(self) -> Any:
+        """Another process reads the file itself."""
+        return read_torchscript, (self._path,)
 
     def reset(self, which: NDArray[np.bool_] | None = None) -> None:
         """There is nothing to forget."""
@@ -51,7 +55,7 @@ def read_torchscript(path: Path) -> TorchScriptPolicy:
             "write a module with a function that makes its network, loads the weights and acts, "
             "and give module:function with --trust"
         ) from None
-    return TorchScriptPolicy(program, torch)
+    return TorchScriptPolicy(program, torch, path.absolute())
 
 
 def import_policy(name: str) -> Any:

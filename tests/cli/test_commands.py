@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from midstride.cli import COMMANDS, demo, main, show
@@ -229,6 +230,34 @@ def test_train_evaluate_and_go_on(trained, capsys):
     code, _, err = run(capsys, "evaluate", str(trained), "--latency", "100")
     assert code == 2
     assert "did you mean 100ms?" in err
+
+
+def test_evaluate_policies_of_others(tmp_path, capsys, monkeypatch):
+    """One of Stable-Baselines3, the same given a word of trust, and one with other statistics."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    folder = Path(__file__).parents[2] / "results" / "margins" / "policies"
+    policy = str(folder / "ppo-inverted-pendulum.zip")
+    (tmp_path / "balancing.py").write_text(
+        "from midstride import load\n"
+        f"class Policy:\n    batched = True\n    def __init__(self): self.acts = load({policy!r})\n"
+        "    def __call__(self, rows): return self.acts(rows)\n"
+    )
+    np.savez(tmp_path / "stats.npz", mean=np.zeros(4), var=np.full(4, 1e8))  # blind, nearly
+    common = ("--env", "InvertedPendulum-v5", "--episodes", "2")
+    code, out, err = run(capsys, "evaluate", policy, *common, "--latency", "0", "40ms")
+    assert code == 0, err
+    of_zip = [line for line in out.splitlines() if line.startswith("│")]
+    assert "1000" in of_zip[0]
+    assert "1000" not in of_zip[1]
+    trusting = ("balancing:Policy", "--trust", "--latency", "0", "40ms")
+    code, out, err = run(capsys, "evaluate", *trusting, *common)
+    assert code == 0, err
+    assert [line for line in out.splitlines() if line.startswith("│")] == of_zip
+    code, out, err = run(capsys, "evaluate", policy, *common, "--normalize", "stats.npz")
+    assert code == 0, err
+    assert "1000" not in out
+    sys.modules.pop("balancing")
 
 
 def test_evaluating_needs_no_jax(trained):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +52,9 @@ def folders(tmp_path_factory):
         lines = [f"{arm},{draw},done,1.5" for arm in "ab" for draw in range(3)]
         (here / name / "table.csv").write_text("\n".join(["arm,draw,status,mean_return", *lines]))
     (here / "long.csv").write_text("9" * 200_000)
+    shutil.copy(Path(__file__).parents[1] / "policies" / "fixtures" / "sac.zip", here / "sac.zip")
+    for ending in ("zip", "onnx", "pkl", "pth", "pt"):
+        (here / f"text.{ending}").write_text("text")
     (here / "range.toml").write_text("[common]\ntask = {low = 1, high = 2}\n")
     return here
 
@@ -130,6 +134,22 @@ BAD = {
     "evaluate {damaged}": "config.json is damaged",
     "evaluate {foreign}": "config.json is damaged: it has no environment",
     "evaluate {begun}": "holds no trained policy",
+    "evaluate {sac.zip}": "sac.zip does not say what its environment is: give it, --env ID",
+    "evaluate {sac.zip} --env": "--env needs a value",
+    "evaluate {sac.zip} --env InvertedPendulum-v5": "the policy observes 3 columns, the environ",
+    "evaluate {sac.zip} --env NoSuch-v5": "unknown Gymnasium environment 'NoSuch-v5'",
+    "evaluate {text.zip} --env InvertedPendulum-v5": "it is no readable zip file",
+    "evaluate {text.onnx} --env InvertedPendulum-v5": "cannot be read as an ONNX policy",
+    "evaluate {text.pkl} --env InvertedPendulum-v5": "is a pickle, which could run code",
+    "evaluate {text.pth} --env InvertedPendulum-v5": "weights without the program that they",
+    "evaluate {text.pt} --env InvertedPendulum-v5": "a TorchScript file is a program: if you trust",
+    "evaluate this:fly --env InvertedPendulum-v5": "importing a module runs its code",
+    "evaluate nowhere:fly --trust --env InvertedPendulum-v5": "No module named 'nowhere'",
+    "evaluate nowhere.zip --env InvertedPendulum-v5": "there is no nowhere.zip: give the folder",
+    "evaluate {sac.zip} --env InvertedPendulum-v5 --normalize {text.pkl}": "numpy.savez('stats",
+    "evaluate {sac.zip} --env InvertedPendulum-v5 --normalize {no.npz}": "it is no regular file",
+    "evaluate {begun} --step 20ms": "--step is of an environment that is named: give --env ID",
+    "evaluate {sac.zip} --trust=yes": "--trust takes no value, got 'yes'",
     "evaluate {begun} --episodes 0": "episodes must be a whole number of at least 1, got 0",
     "train --resume nowhere": "is not the folder of a run",
     "train cartpole --resume nowhere": "there is no run to go on with in runs/nowhere",

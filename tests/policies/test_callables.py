@@ -1,5 +1,6 @@
 """Functions, objects and programs as policies."""
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -133,12 +134,32 @@ def test_the_first_action_is_looked_at():
         fit(lambda seen: seen, SEEN, FORCE)(ROWS)
     with pytest.raises(ValueError, match=r"gives shape \(3,\) for one observation, the env.* Box"):
         fit(lambda seen: seen, SEEN, FORCE)(ROWS[0])
-    with pytest.raises(ValueError, match=r"first observation: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        ValueError, match=r"environment observes: ZeroDivisionError: division by zero"
+    ):
         fit(lambda seen: 1 / 0, SEEN, FORCE)(ROWS)
     with pytest.raises(ValueError, match="not all finite numbers"):
         fit(lambda seen: [np.nan, 0], SEEN, FORCE)(ROWS)
     with pytest.raises(ValueError, match="not all finite numbers"):
         fit(lambda seen: ["left", "right"], SEEN, FORCE)(ROWS)
+
+
+def test_fitted_to_pictures_and_dictionaries_by_rows():
+    """What one observation is, is the space's to say."""
+    picture = spaces.Box(0, 255, (4, 4), np.uint8)
+    brightness = fit(lambda seen: [seen.mean(), seen.max()], picture, FORCE)
+    batch = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    np.testing.assert_allclose(brightness(batch)[:, 1], [15, 31, 47])
+    np.testing.assert_allclose(brightness(batch[1]), [23.5, 31])
+    both = spaces.Dict({"eye": picture, "arm": SEEN})
+    policy = fit(lambda seen: seen["arm"][:2] + seen["eye"].mean(), both, FORCE)
+    seen = {"eye": batch, "arm": ROWS[:3]}
+    expected = ROWS[:3, :2] + batch.mean(axis=(1, 2))[:, None]
+    np.testing.assert_allclose(policy(seen), expected, rtol=1e-6)
+    one = {name: part[2] for name, part in seen.items()}
+    np.testing.assert_allclose(policy(one), expected[2], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"observes 3 columns, the environment gives Dict\('arm'"):
+        fit(QPolicy({"head.advantage.weight": np.zeros((2, 3))}, {"kind": "q"}), both, FORCE)
 
 
 def test_choices_are_whole_numbers_in_range():
@@ -224,8 +245,12 @@ def test_torchscript_only_with_trust(tmp_path):
     policy = fit(load(tmp_path / "policy.pt", trust=True), SEEN, FORCE)
     np.testing.assert_allclose(policy(ROWS), np.tanh(ROWS[:, :2] * 3), atol=1e-6)
     np.testing.assert_allclose(policy(ROWS[0]), np.tanh(ROWS[0, :2] * 3), atol=1e-6)
+    again = pickle.loads(pickle.dumps(policy))  # as another process gets it
+    np.testing.assert_array_equal(again(ROWS), policy(ROWS))
     chosen = fit(load(tmp_path / "policy.pt", trust=True), SEEN, spaces.Discrete(2))
     np.testing.assert_array_equal(chosen(ROWS), ROWS[:, :2].argmax(axis=1))
+    with pytest.raises(ValueError, match=r"gives shape \(2,\) for one observation, .* Discrete"):
+        fit(policy, SEEN, spaces.Discrete(3))
     torch.save({"w": torch.zeros(2)}, tmp_path / "state.pt")
     with pytest.raises(ValueError, match=r"no TorchScript program; if it is a state dict \(Clean"):
         load(tmp_path / "state.pt", trust=True)

@@ -15,7 +15,7 @@ from midstride.policies.network import ACTIVATIONS
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SEEN = spaces.Box(-5, 5, (3,), np.float32)
-BOUNDED = spaces.Box(np.float32([-1, -0.3]), np.float32([2, 0.7]))
+BOUNDED = spaces.Box(np.array([-1, -0.3], np.float32), np.array([2, 0.7], np.float32))
 CHOICE = spaces.Discrete(4)
 
 
@@ -218,6 +218,10 @@ WRONG = {
     "data that is no JSON": ({"data": "{"}, "its data is no JSON"),
     "data of another kind": ({"data": "[1]"}, "its data holds no names and values"),
     "deep data": ({"data": "[" * 100_000}, "its data is no JSON"),
+    "a giant number": ({"data": '{"a": ' + "9" * 10_000 + "}"}, "its data is no JSON"),
+    "a deep value": (
+        {"data": data_with(action_space__low=json.loads("[" * 400 + "]" * 400))}, "the low ends"
+    ),
     "no spaces": ({"data": "{}"}, "does not say what its action_space is"),
     "no bounds": ({"data": data_with(action_space__low=None)}, "what the low ends of its actions"),
     "bounds cut short": (
