@@ -10,6 +10,7 @@ examples:
   midstride evaluate runs/aware --latency 0 25ms 50ms
   midstride evaluate runs/aware runs/unaware --episodes 256
   midstride evaluate ppo.zip --env InvertedPendulum-v5 --latency 0 20ms
+  midstride evaluate dqn.zip --env CartPole-v1 --step 20ms --latency 0 40ms
   midstride evaluate policy.onnx --env HalfCheetah-v5 --normalize stats.npz
   midstride evaluate my_module:policy --trust --env gym:my_module:MyRobot-v0
 """
@@ -50,6 +51,8 @@ class Options(Settings):
     """with --env: how long a step of the environment lasts, where it does not say it"""
     thinker: str | None = None
     """with --env: pipelined or serial, where a latency is longer than the period"""
+    hold: tuple[float, ...] | None = None
+    """with --env: the action before the first decision of an episode arrives"""
     normalize: Path | None = None
     """file with mean and var (and epsilon, clip) of the observations in training, where the policy
     saw them normalised: .npz, .safetensors or .json"""
@@ -66,7 +69,7 @@ class Options(Settings):
 
     def given(self) -> dict[str, Any]:
         """Settings of the environment that were given beside its name."""
-        every = {name: getattr(self, name) for name in ("period", "step", "thinker")}
+        every = {name: getattr(self, name) for name in ("period", "step", "thinker", "hold")}
         return {name: value for name, value in every.items() if value is not None}
 
 
