@@ -73,7 +73,7 @@ class MarginSettings(Settings):
     """how long a step of the environment lasts, where it does not say so itself"""
     thinker: Thinker = "pipelined"
     """beyond the period: pipelined observes every period, serial when its last thought is over"""
-    episodes: Annotated[int, Range(8, 100_000)] = 80
+    episodes: Annotated[int, Range(2, 100_000)] = 80
     """episodes at one latency at most; more make the interval narrower"""
     seed: Annotated[int, Range(0)] = EVALUATION_SEED
     """seed of the first episode; the others count up from it, alike at every latency"""

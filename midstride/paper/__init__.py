@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "table1": "midstride.paper.table1",
     "grasp-latencies": "midstride.paper.grasp_latencies",
     "grasp-ablation": "midstride.paper.grasp_ablation",
+    "margins": "midstride.paper.margins",
 }
 
 

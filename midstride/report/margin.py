@@ -123,7 +123,9 @@ def plot_margin(found: Margin, name: str) -> Figure:
         unit = "spread around it (± ms)" if kind == "jitter" else "lost decisions (%)"
         form = format_s if kind == "jitter" else share_text
         axes.set_xlabel(unit)
-        axes.set_title(f"{kind} at {format_s(found.at_s)}: stands {spoken(line, form)}", fontsize=9)
+        axes.set_title(
+            f"{kind} at {format_s(found.at_s)}:\nstands {spoken(line, form)}", fontsize=9
+        )
     figure.suptitle(f"{name} stands {stands(found)} of latency", fontsize=13)
     return figure
 

@@ -1,0 +1,135 @@
+"""Margins: how much latency policies of others stand, and ours trained blocking, unaware, knowing.
+
+Every Stable-Baselines3 zip in results/margins/policies is measured in the environment that it was
+trained in, then DQN on Cartpole and Pendulum, trained at latency 0, and at 50 ms without and with
+knowledge of the action in flight. Writes table.md, margins.csv, margins.png and config.json; each
+policy's own picture and page are kept in runs/margins.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from rich.console import Console
+
+from midstride.disk.files import versions, write_provenance
+from midstride.measure.margin import Margin, MarginSettings, margin
+from midstride.measure.play import Loads
+from midstride.paper.study import GridOptions, prepare, show_table, train
+from midstride.policies import load
+from midstride.report.curves import save_figure
+from midstride.report.margin import MARGIN, read_margin, write_margin
+from midstride.report.margins import plot_margins, row
+from midstride.settings import Range, Settings
+from midstride.sweep.disk import write_csv
+from midstride.tasks.registry import environment_from
+
+ARMS = {"blocking": "trained blocking", "unaware": "unaware at 50 ms",
+        "previous action + t_AS": "knowing at 50 ms"}  # fmt: skip
+# CartPole's step, which it does not say by the name that others have.
+STEPS = {"CartPole-v1": "20ms"}
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """Options of the experiment."""
+
+    kind: ClassVar[str] = "option"
+
+    policies: str = "results/margins/policies"
+    """folder of zips, with trained.jsonl, which says where each was trained"""
+    tasks: tuple[str, ...] = ("cartpole", "pendulum")
+    """tasks of ours that policies are trained on; none with --tasks and nothing after it"""
+    episodes: Annotated[int, Range(2)] = 80
+    """episodes at one latency at most"""
+    jobs: Annotated[int, Range(1, 256)] = 2
+    """processes that play episodes side by side"""
+    output: str = "results/margins"
+    """folder for the table, the picture and the configuration"""
+    runs: str = "runs"
+    """folder for trainings, and for each policy's page"""
+
+
+def reproduce(options: Options, console: Console) -> None:
+    """Measure every policy, write the table and the picture."""
+    started, output = time.perf_counter(), Path(options.output)
+    found: dict[str, Margin] = {}
+    for name, policy, environment, asked in sources(options, console):
+        found[name] = measured(name, policy, environment, asked, options, console)
+    if not found:
+        raise ValueError(f"there is no policy in {options.policies}, and no task was asked for")
+    rows = [row(name, one) for name, one in found.items()]
+    show_table("How much latency policies stand", rows, output / "table.md", console)
+    heading = ["policy", "axis", "at", "episodes", "mean", "low", "high", "kept", "jerk",
+               "changes_per_s"]  # fmt: skip
+    write_csv(output / "margins.csv", heading, _points(found))
+    save_figure(output / "margins.png", plot_margins(found))
+    write_provenance(output, options.to_dict(), time.perf_counter() - started)
+    console.print(f"Saved: [bold]{output}[/bold]")
+
+
+def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, Any, MarginSettings]]:
+    """Name, policy, environment and question of each."""
+    ask = partial(MarginSettings, episodes=options.episodes)
+    examples = str(Path("examples").resolve())
+    if examples not in sys.path:
+        sys.path.insert(0, examples)  # where our environment of one's own is
+    for name, env in trained_in(Path(options.policies)).items():
+        policy = Loads(load, {"source": str(Path(options.policies) / f"{name}.zip")})
+        yield name, policy, environment_from({"task": f"gym:{env}"}), ask(step=STEPS.get(env))
+    for task in options.tasks:
+        study = prepare("awareness", GridOptions(set=(f"task={task}",), runs=options.runs, seeds=1))
+        grid = train(study, GridOptions(seeds=1), console)
+        for arm, text in ARMS.items():
+            training, folder = grid.trainings[arm][0], grid.folders[arm][0]
+            policy = Loads(load, {"source": str(folder)})
+            yield f"dqn-{task}, {text}", policy, training.environment, ask()
+
+
+def trained_in(folder: Path) -> dict[str, str]:
+    """The environment of each zip in a folder."""
+    path = folder / "trained.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        found = {str(line["name"]): str(line["env"]) for line in lines}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not say where the policies were trained: {error}") from None
+    return {name: env for name, env in found.items() if (folder / f"{name}.zip").exists()}
+
+
+def measured(
+    name: str,
+    policy: Loads,
+    environment: Any,
+    asked: MarginSettings,
+    options: Options,
+    console: Console,
+) -> Margin:
+    """The margin of a policy, unless the same was found before."""
+    folder = Path(options.runs) / "margins" / name.replace(", ", "-").replace(" ", "_")
+    about = {**asked.to_dict(), "environment": environment.to_dict(), **policy.arguments}
+    about = json.loads(json.dumps(about))
+    if (folder / MARGIN).exists():
+        record = json.loads((folder / MARGIN).read_text())
+        same = record["about"] == about
+        if same and record["versions"].get("midstride") == versions().get("midstride"):
+            return read_margin(folder)[1]
+    found = margin(policy, environment, asked, options.jobs)
+    write_margin(folder, found, name, about)
+    console.print(f"{name}: {found.episodes} episodes, {found.seconds:.0f} s")
+    return found
+
+
+def _points(found: Mapping[str, Margin]) -> Iterator[list[Any]]:
+    for name, one in found.items():
+        for axis, line in (("delay", one.delay), ("jitter", one.jitter), ("loss", one.loss)):
+            for p in line.points if line is not None else ():
+                yield [name, axis, f"{p.at:.6g}", p.episodes, p.mean, p.low, p.high, p.kept, p.jerk,
+                       p.changes_per_s]  # fmt: skip
