@@ -33,8 +33,8 @@ from attacks.specimens import Specimen, specimens
 
 OUTCOMES = ("equal", "different", "refused", "traceback", "hang", "code", "outside", "leak")
 BAD = OUTCOMES[3:]
-_PATIENCE_S = 5.0  # for one file
-_LAST_S = 120.0  # then the process ends with a traceback: something does not even take a signal
+_PATIENCE_S = 20.0  # for one file, also on a machine that is busy
+_LAST_S = 900.0  # then the process ends with a traceback: something does not even take a signal
 _LONGEST = 2000  # letters of a sentence
 
 
@@ -145,8 +145,8 @@ _WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.syml
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _armed.is_set():
         return
-    if event == "import" and str(arguments[0]).startswith(CANARY):
-        _seen.append(("code", f"imported {arguments[0]}"))
+    if event == "exec" and CANARY in arguments[0].co_filename:
+        _seen.append(("code", f"ran {arguments[0].co_filename}"))
     elif event in _RUNS:
         _seen.append(("code", event))
     elif event in _WRITES or (event == "open" and _for_writing(arguments)):

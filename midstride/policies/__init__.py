@@ -31,6 +31,7 @@ _SEALED = "sealed"  # in the description: the weights carry checksums, of it and
 _ABOUT: Hints = {
     _SEALED: bool, "environment": dict, "agent": str, "columns": tuple[str, ...], "units": dict,
 }  # fmt: skip
+_LARGEST = 2**30  # bytes of weights
 _KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy, "actor": ActorPolicy}
 
 
@@ -105,7 +106,7 @@ def _load_run(folder: Path) -> ActorPolicy | CemPolicy | QPolicy:
         text = read_bytes(folder / DESCRIPTION)
         description = parse_json(text, DESCRIPTION, {"kind": Literal["q", "cem"]}, _ABOUT)
         is_sealed = description.pop(_SEALED, False)  # policies of before have no checksum
-        weights, about = read_tensors(folder / WEIGHTS, needs_checksum=is_sealed)
+        weights, about = read_tensors(folder / WEIGHTS, is_sealed, _LARGEST)
         if about.get("description", "") != (digest(text) if is_sealed else ""):
             raise ValueError(f"{WEIGHTS} and {DESCRIPTION} are of different policies")
         check_description(description)
