@@ -33,8 +33,8 @@ from attacks.specimens import Specimen, specimens
 
 OUTCOMES = ("equal", "different", "refused", "traceback", "hang", "code", "outside", "leak")
 BAD = OUTCOMES[3:]
-_PATIENCE_S = 5.0  # for one file
-_LAST_S = 120.0  # then the process ends with a traceback: something does not even take a signal
+_PATIENCE_S = 20.0  # for one file, also on a machine that is busy
+_LAST_S = 900.0  # then the process ends with a traceback: something does not even take a signal
 _LONGEST = 2000  # letters of a sentence
 
 

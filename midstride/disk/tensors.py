@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from midstride.disk.files import write_whole
-from midstride.disk.read import MIB, Missing, opened
+from midstride.disk.read import MIB, opened
 from midstride.settings import one_line
 
 Arrays = dict[str, NDArray[Any]]
@@ -49,12 +49,18 @@ def sealed(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> byte
     return b"".join((sealed_header, memoryview(data)[len(header) :]))
 
 
-def read_tensors(path: Path, needs_checksum: bool = True) -> tuple[Arrays, dict[str, str]]:
+def read_tensors(
+    path: Path, needs_checksum: bool = True, largest: int | None = None
+) -> tuple[Arrays, dict[str, str]]:
     """Arrays and texts of a file; an error if its checksum, or anything else, is not right.
 
     needs_checksum: otherwise a file that has none is read too; one that is wrong never is
+    largest: bytes that the file may have; None: as many as this machine has memory
     """
     with opened(path) as handle:
+        size, most = os.fstat(handle).st_size, _memory() if largest is None else largest
+        if size > most:
+            raise ValueError(f"{path} is too large: {size:,} bytes, and at most {most:,} are read")
         header, about = _header(handle, path)
         found = about.pop(CHECKSUM, None)
         if found is None and needs_checksum:
@@ -70,6 +76,14 @@ def read_tensors(path: Path, needs_checksum: bool = True) -> tuple[Arrays, dict[
         if array.dtype.kind not in _KINDS:
             raise ValueError(f"{path} is damaged: {name!r} is of no type of ours")
     return arrays, about
+
+
+def _memory() -> int:
+    """Bytes of this machine's memory; where it does not say, more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return 2**50
 
 
 def _header(handle: int, path: Path) -> tuple[bytes, dict[str, str]]:
@@ -110,4 +124,4 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-__all__ = ["Arrays", "Missing", "Unsealed", "digest", "read_tensors", "sealed", "write_tensors"]
+__all__ = ["Arrays", "Unsealed", "digest", "read_tensors", "sealed", "write_tensors"]

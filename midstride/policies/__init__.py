@@ -27,6 +27,7 @@ _SEALED = "sealed"  # in the description: the weights carry checksums, of it and
 _ABOUT: Hints = {
     _SEALED: bool, "environment": dict, "agent": str, "columns": tuple[str, ...], "units": dict,
 }  # fmt: skip
+_LARGEST = 2**30  # bytes of weights
 _KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy}
 
 
@@ -75,7 +76,7 @@ def load(run: str | Path) -> QPolicy | CemPolicy:
         text = read_bytes(folder / DESCRIPTION)
         description = parse_json(text, DESCRIPTION, {"kind": Literal["q", "cem"]}, _ABOUT)
         is_sealed = description.pop(_SEALED, False)  # policies of before have no checksum
-        weights, about = read_tensors(folder / WEIGHTS, needs_checksum=is_sealed)
+        weights, about = read_tensors(folder / WEIGHTS, is_sealed, _LARGEST)
         if about.get("description", "") != (digest(text) if is_sealed else ""):
             raise ValueError(f"{WEIGHTS} and {DESCRIPTION} are of different policies")
         check_description(description)

@@ -109,3 +109,16 @@ def test_a_policy_that_describes_other_actions_is_refused(tmp_path):
     save_policy(policy(actions=(0.0, 1.0, 2.0)), tmp_path)
     with pytest.raises(ValueError, match="chooses between 2 actions, and describes 3"):
         midstride.load(tmp_path)
+
+
+def test_a_file_of_holes_is_not_read(tmp_path):
+    """A terabyte of nothing takes no room on disk; it must take none in memory, and no time."""
+    save_policy(policy(), tmp_path)
+    with (tmp_path / "policy.safetensors").open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(
+        ValueError, match=r"policy\.safetensors is too large: 1,099,511,627,776 bytes"
+    ):
+        midstride.load(tmp_path)
+    with pytest.raises(ValueError, match="is too large"):
+        read_tensors(tmp_path / "policy.safetensors")
