@@ -106,9 +106,8 @@ def started(folder: Path, *args: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_command_saves_when_it_is_told_to_end(tmp_path, number):
     process = started(tmp_path)
     try:
