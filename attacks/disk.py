@@ -72,7 +72,10 @@ def _cases(place: Path) -> list[_Case]:
 
         return check
 
-    dqn, sweep = works.training("dqn", place / "run"), works.sweep(place / "of-sweep")
+    dqn, sweep = (
+        works.training("dqn", place / "run"),
+        works.sweep(place / "of-sweep", works.ONE_ARM),
+    )
     made = works.Work(("report", str(sweep.folder)), sweep.folder)
     run_kept, sweep_kept = place / "kept-run", place / "kept-sweep"
     film = works.Work(

@@ -33,6 +33,7 @@ learning_rate = { low = 1e-4, high = 1e-2, log = true }
 knowledge = ["vector_to_go"]
 [arms."=nothing"]
 """
+ONE_ARM = SPEC.removesuffix('[arms."=nothing"]\n')
 DRAWS = 2
 
 
@@ -50,11 +51,11 @@ def training(agent: str, place: Path) -> Work:
     return Work(command, place / agent)
 
 
-def sweep(place: Path) -> Work:
-    """A sweep of two arms and two draws, which goes on with what is there."""
+def sweep(place: Path, spec_text: str = SPEC) -> Work:
+    """A sweep of two arms (or one) and two draws, which goes on with what is there."""
     place.mkdir(parents=True, exist_ok=True)
     spec = place / "attacked.toml"
-    spec.write_text(SPEC)
+    spec.write_text(spec_text)
     folder = place / "sweep"
     command = ("sweep", str(spec), "--trials", str(DRAWS), "--output", str(folder))
     return Work((*command, "--workers", "1"), folder)

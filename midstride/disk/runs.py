@@ -15,7 +15,7 @@ from typing import Annotated, Any, cast
 
 from numpy.typing import NDArray
 
-from midstride.disk.files import commit, machine, versions, write_whole
+from midstride.disk.files import NotWritten, commit, machine, versions, write_whole
 from midstride.disk.read import Hints, Missing, damage_of, parse_json, read_json, read_json_lines
 from midstride.disk.tensors import Unsealed, read_tensors, write_tensors
 from midstride.settings import Range, checked, shown
@@ -93,7 +93,10 @@ class Run:
             for name, value in values.items():
                 if name != "steps" and value is not None:
                     self.events.add_scalar(name, value, values["steps"])
-            self.events.flush()
+            try:
+                self.events.flush()
+            except OSError as error:
+                raise NotWritten(self.folder / "events.out.tfevents", error) from error
 
     def finish(self, result: dict[str, Any], keep_checkpoint: bool = False) -> None:
         """Write the result; checkpoints, which may be large, have done their work.

@@ -116,7 +116,8 @@ def borrow(spec: Spec, seeds: int, folder: Path) -> None:
         if not place.exists() and name in finished and outcome(finished[name], name):
             part = place.with_name(f".{place.name}.part")
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(finished[name], part)
+            for file in filter(Path.is_file, finished[name].rglob("*")):
+                write_whole(part / file.relative_to(finished[name]), file.read_bytes())
             part.replace(place)
 
 
