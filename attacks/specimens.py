@@ -157,7 +157,7 @@ def _settings(folder: Path) -> Any:
 
 
 def _policy(folder: Path) -> Any:
-    policy = load(folder)
+    policy: Any = load(folder)
     size = policy.observation_size
     return policy.weights, policy.description, policy(np.zeros((2, size), np.float32))
 

@@ -22,7 +22,7 @@ def _jax():
     configure_jax()
 
 
-def an_agent(columns=3, low=LOW, high=HIGH, num_envs=1, **options) -> SAC:
+def an_agent(columns=3, low=LOW, high=HIGH, num_envs=1, **options):
     envs = FakeEnvs(
         spaces.Box(-np.inf, np.inf, (columns,), np.float32),
         spaces.Box(np.asarray(low, np.float32), np.asarray(high, np.float32)),
@@ -32,7 +32,7 @@ def an_agent(columns=3, low=LOW, high=HIGH, num_envs=1, **options) -> SAC:
     return SAC(settings, RunSettings(num_envs=num_envs), envs, np.random.default_rng(0))
 
 
-def live(agent: SAC, reward, count=64, **fields) -> None:
+def live(agent, reward, count=64, **fields):
     """Single steps from the one state there is; reward(action) of actions in [-1, 1]."""
     rng = np.random.default_rng(1)
     for _ in range(count):
@@ -48,7 +48,7 @@ def live(agent: SAC, reward, count=64, **fields) -> None:
         )
 
 
-def learn(agent: SAC, dispatches: int, updates=100) -> None:
+def learn(agent, dispatches, updates=100):
     for _ in range(dispatches):
         agent.dispatch(agent.sample(updates))
         agent.sync()
