@@ -30,6 +30,7 @@ AGENTS = {
         {**VALUES, "prioritised": True, "dueling": True, "n_step": 2, "target_every": 7},
     ),
     "drqn": ("drqn", {**VALUES, "lstm_size": 8, "segment": 4, "burn_in": 2}),
+    "sac": ("sac", {**VALUES, "actions": "continuous"}),
     "qtopt": (
         "qtopt",
         {
