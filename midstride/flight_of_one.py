@@ -108,17 +108,18 @@ class FlightOfOne:
         switch = began + latency
         self.end = began + ticks
         self.captures += 1
-        while self.now < switch:
-            self.now += plant.advance(switch - self.now)
-            if self.now >= self.end and self.now < switch:  # the episode ended before it arrived
+        now = began
+        while now < switch:
+            self.now = now = now + plant.advance(switch - now)
+            if self.end <= now < switch:  # the episode ended before it arrived
                 self.captures -= 1
                 self._enter(_Decision(self.captures, switch, latency, (began,), (action,)))
                 return
         self._force = _NO_CHUNK
         self.in_force, self.latency, self.action = self.captures - 1, latency, action
         plant.switch(action)
-        while self.now < self.end:
-            self.now += plant.advance(self.end - self.now)
+        while now < self.end:
+            self.now = now = now + plant.advance(self.end - now)
 
     def amend(self, action: Any) -> None:
         """The decision of the last capture is `action` from now on; it arrives when it would have.

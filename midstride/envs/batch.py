@@ -118,8 +118,10 @@ class Batch:
 
     def switch(self, which: Mask, numbers: NDArray[Any]) -> None:
         which = which & ~self._asleep
-        for number in np.unique(numbers[which]):
-            now = which & (numbers == number)
+        chosen = numbers[which]
+        alike = len(chosen) and (chosen == chosen[0]).all()
+        for number in chosen[:1] if alike else np.unique(chosen):
+            now = which if alike else which & (numbers == number)
             actions, columns = self._decisions[int(number)]
             everyone = bool(now.all())
             self.command = actions if everyone else select(now, actions, self.command)

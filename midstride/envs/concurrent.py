@@ -192,7 +192,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "reward_after_switch": float(reward) - before,
             "latency_s": latency * tick_s,
             "period_s": ticks * tick_s,
-            "pending": min(flight.captures - 1 - flight.in_force, self._most_waiting),
+            "pending": self._most_waiting and self._pending(),
             "stale": flight.stale - stale,
             "lost": lost,
         }
@@ -202,6 +202,10 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if way.at_switch is not None:
             info["observation_switch"] = self._at_switch(observation, *way.at_switch)
         return observation, reward, terminated, truncated, info
+
+    def _pending(self) -> int:
+        """Decisions that may still come into force."""
+        return min(self._flight.captures - 1 - self._flight.in_force, self._most_waiting)
 
     def _at_switch(self, row: Any, observed: Any, length: Array | None) -> Any:
         """What would have been observed at the switch: all but its own columns is as at the end."""
