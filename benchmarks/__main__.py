@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dqn, grasp, qtopt, simulation, sweep, theory
+from benchmarks import dqn, grasp, margin, qtopt, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "sweep": sweep.run,
     "grasp": grasp.run,
     "qtopt": qtopt.run,
+    "margin": margin.run,
 }
 
 

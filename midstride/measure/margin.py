@@ -52,7 +52,7 @@ class MarginSettings(Settings):
     """share of what the policy has at latency 0 that it must keep"""
     floor: str | float | None = None
     """return that counts as nothing: a number, or nothing, for what doing nothing gets (default: 0
-    if no episode at latency 0 is below 0, else nothing)"""
+    if every episode at latency 0 is above 0, else nothing)"""
     threshold: float | None = None
     """return that must be reached, in place of a share"""
     measure: Literal["return", "success"] | None = None
@@ -325,7 +325,7 @@ class _Record:
                     f"threshold of {settings.threshold:g}: there is no latency that it stands"
                 )
             return
-        usual = 0.0 if self.measured == "success" or at_zero.min() >= 0 else "nothing"
+        usual = 0.0 if self.measured == "success" or at_zero.min() > 0 else "nothing"
         self.floor = usual if settings.floor is None else settings.floor
         above = at_zero - self.floors(few)
         if above.mean() <= 0 or (np.ptp(above) > 0 and above.mean() <= half_width(above)):
@@ -361,6 +361,10 @@ class _Record:
         levels = round(PERIODS * self.period_s / self.tick_s)
         if longest_s is not None:
             levels = to_ticks(longest_s, self.tick_s, "longest latency", low_ticks=1)
+        if levels < 1:
+            raise ValueError(
+                f"the longest latency to try must be at least a tick of {format_s(self.tick_s)}"
+            )
         levels = self._observable(levels)
         self.set_bar()
         took = self._decision_time()
