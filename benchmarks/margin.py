@@ -21,22 +21,11 @@ Array = NDArray[np.float64]
 def run() -> list[Figure]:
     ratios = {name: _ratio(shape) for name, shape in SHAPES.items()}
     took = np.median([seconds(_inverted_pendulum) for _ in range(3)])
+    grid = f"a grid of {LEVELS} latencies whose interval is no narrower"
+    about = "delay margin of a linear feedback, InvertedPendulum-v5, one process"
     return [
-        *(
-            Figure(
-                f"margin/episodes-vs-grid ({name})",
-                ratio,
-                "x",
-                f"a grid of {LEVELS} latencies whose interval is no narrower",
-            )  # fmt: skip
-            for name, ratio in ratios.items()
-        ),
-        Figure(
-            "margin/seconds",
-            float(took),
-            "s",
-            "delay margin of a linear feedback, InvertedPendulum-v5, one process",
-        ),  # fmt: skip
+        *(Figure(f"margin/episodes-vs-grid ({n})", r, "x", grid) for n, r in ratios.items()),
+        Figure("margin/seconds", float(took), "s", about),
     ]
 
 
@@ -84,7 +73,7 @@ def _ratio(shape: Callable[[np.random.Generator], Array]) -> float:
 
 
 def _grid_width(gains: Array, worst: float) -> int:
-    """Of the interval from a plain grid: the last that surely keeps, the first that surely fails."""
+    """Of a plain grid's interval: from the last that surely keeps to the first that surely fails."""
     means = gains.mean(axis=1)
     failing = np.flatnonzero(means < 0)
     top = int(failing[0]) if len(failing) else LEVELS

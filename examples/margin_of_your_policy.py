@@ -12,7 +12,7 @@ from midstride.measure.margin import MarginSettings
 
 def policy(observation: np.ndarray) -> np.ndarray:
     position, angle, velocity, spin = observation
-    return np.clip([0.7 * position + 20 * angle + 1.0 * velocity + 1.2 * spin], -3, 3)
+    return np.clip([0.3 * position + 12 * angle + 0.6 * velocity + 2.0 * spin], -3, 3)
 
 
 def make_env() -> gymnasium.Env:
