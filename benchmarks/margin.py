@@ -73,7 +73,7 @@ def _ratio(shape: Callable[[np.random.Generator], Array]) -> float:
 
 
 def _grid_width(gains: Array, worst: float) -> int:
-    """Of a plain grid's interval: from the last that surely keeps to the first that surely fails."""
+    """Of a plain grid's interval: from the last sure to keep to the first sure to fail."""
     means = gains.mean(axis=1)
     failing = np.flatnonzero(means < 0)
     top = int(failing[0]) if len(failing) else LEVELS
