@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import concurrent, dqn, faults, grasp, qtopt, simulation, sweep, theory
+from benchmarks import concurrent, dqn, faults, grasp, margin, qtopt, simulation, sweep, theory
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "sweep": sweep.run,
     "grasp": grasp.run,
     "qtopt": qtopt.run,
+    "margin": margin.run,
 }
 
 

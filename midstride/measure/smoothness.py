@@ -34,8 +34,8 @@ def smoothness(actions: NDArray[Any], space: Any, seconds: float) -> Smoothness:
         return Smoothness(None, float(changed.any(axis=1).sum()) / seconds)
     low, high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
     bounded = (np.abs(low) < 1e9) & (np.abs(high) < 1e9) & (high > low)
-    middle = np.where(bounded, (low + high) / 2, 0.0)
-    half = np.where(bounded, (high - low) / 2, 1.0)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    middle, half = (low + high) / 2, (high - low) / 2
     scaled = (np.asarray(actions, float).reshape(steps, -1) - middle) / half
     sides = np.sign(scaled)
     changes = (sides[1:] * sides[:-1] < 0).sum() / scaled.shape[1] / seconds

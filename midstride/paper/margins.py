@@ -85,8 +85,9 @@ def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, An
         policy = Loads(load, {"source": str(Path(options.policies) / f"{name}.zip")})
         yield name, policy, environment_from({"task": f"gym:{env}"}), ask(step=STEPS.get(env))
     for task in options.tasks:
-        study = prepare("awareness", GridOptions(set=(f"task={task}",), runs=options.runs, seeds=1))
-        grid = train(study, GridOptions(seeds=1), console)
+        common: dict[str, Any] = {"set": (f"task={task}",), "arms": tuple(ARMS), "seeds": 1}
+        trainings = GridOptions(runs=options.runs, **common)
+        grid = train(prepare("awareness", trainings), trainings, console)
         for arm, text in ARMS.items():
             training, folder = grid.trainings[arm][0], grid.folders[arm][0]
             policy = Loads(load, {"source": str(folder)})

@@ -50,11 +50,13 @@ def plot_margins(found: Mapping[str, Margin]) -> Figure:
         right.plot(periods, kept, color=colour, marker=".", lw=1.2, label=name)
     left.set_yticks(range(len(found), 0, -1), list(found))
     left.set_xscale("symlog", linthresh=10)
-    left.set_xlim(left=0)
-    ticks = [0, 5, 10, 20, 50, 100, 200, 500, 1000]
+    longest = max(one.curve[-1].at for one in found.values())
+    left.set_xlim(0, 1e3 * longest)
+    ticks = [tick for tick in (0, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= 1e3 * longest]
     left.set_xticks(ticks, [str(tick) for tick in ticks])
     left.set(xlabel="latency (ms)", title="stands: margin, 95 % interval; grey: the period")
-    right.axhline(0.9, color="grey", ls="--", lw=1)
+    for share in {one.share for one in found.values()}:
+        right.axhline(share, color="grey", ls="--", lw=1)
     right.set(xlabel="latency (periods)", ylabel="kept of what it has at 0", ylim=(-0.15, 1.25))
     for axes in (left, right):
         axes.grid(alpha=0.25)
