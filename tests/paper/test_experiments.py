@@ -58,7 +58,7 @@ def pretend_to_train(monkeypatch, success: Callable[[Training], float]):
         for i, job in enumerate(jobs):
             trained[job.name.partition(" #")[0]] = job.training
             share = success(job.training)
-            won = np.arange(20) < 20 * share
+            won = (np.arange(20) < 20 * share).astype(float)
             measures = {"success": won.tolist(), "duration_s": (3.0 - won).tolist()}
             run = Run(job.folder, job.training.to_dict(), job.training.hash)
             run.start()
