@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,8 +86,8 @@ def _in_a_fork(make: Callable[[], Iterator[Any]], section: Section, log: Path) -
                     if not section.goes_on():
                         break
             code = 0
-        except BaseException as error:
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        except BaseException:
+            os.write(2, traceback.format_exc().encode(errors="replace"))
         finally:
             os._exit(code)
     os.close(writes)

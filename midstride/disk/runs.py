@@ -43,6 +43,7 @@ _FURTHER: Hints = {"steps": _Steps, "split_s": dict, "measures": dict}
 _ABOUT: Hints = {
     "hash": str, "steps": _Steps, "random": dict, "returns": tuple[float, ...],
     "seconds": _Seconds, "clock": tuple[_Table, _Table],
+    "owed": Annotated[float, Range(0, 1)], "losses": dict, "agent": dict,
 }  # fmt: skip
 
 _log = logging.getLogger("midstride")
@@ -247,6 +248,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     with damage_of(path):
         for name, seconds in (item for part in about["clock"] for item in part.items()):
             checked(name, seconds, float)
+        for name, loss in about["losses"].items():  # sum and count
+            total, count = checked(name, loss, tuple[float, float])
+            about["losses"][name] = total, int(checked(name, count, Annotated[float, Range(1)]))
     return arrays, about
 
 

@@ -285,7 +285,8 @@ class Agent(ABC):
             raise ValueError("the checkpoint is of another network")
         self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
         acting = part_of(arrays, "acting")
-        if acting.keys() != self.policy.weights.keys():
+        shapes = {name: np.shape(array) for name, array in self.policy.weights.items()}
+        if {name: array.shape for name, array in acting.items()} != shapes:
             raise ValueError("the checkpoint does not say what acted: another version wrote it")
         self.policy.weights = acting
         self.replay.restore(part_of(arrays, "replay"))

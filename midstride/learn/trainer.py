@@ -111,6 +111,7 @@ class Trainer:
         try:
             self.agent.restore(arrays)
             self.rng.bit_generator.state = about["random"]
+            self.agent.restore_about(about["agent"])
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"the checkpoint in {run.folder} does not fit the training: {one_line(error)}"
@@ -120,7 +121,6 @@ class Trainer:
         self.clock.add(*about["clock"])
         self.owed = about["owed"]
         self.losses = about["losses"]
-        self.agent.restore_about(about["agent"])
         return True
 
     def log(self, run: Run, rate: float) -> None:
