@@ -79,6 +79,7 @@ def test_the_settings_of_a_policy_import_nothing(payload):
 def test_what_is_trusted_or_typed_is_imported(payload, tmp_path, capsys):
     folder = strange_run(tmp_path / "mine", task=STRANGE)
     assert "holds no trained policy" in says(capsys, "evaluate", folder, "--trust")
+    environment_of(folder, trust=True).make(1).close()
     assert payload.exists()
     payload.unlink()
     sys.modules.pop("midstride_payload")
