@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
@@ -58,6 +59,82 @@ def timeline() -> Figure:
     return figure
 
 
+def thinkers() -> Figure:
+    """A latency longer than the period: several decisions pending, one stale, one lost."""
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    colours = (OLD, NEW, NEXT, "#8e63b5", "#c45a6b", "#6d7f33", "#35a0a0")
+    above, below = figure.subplots(2, 1, height_ratios=(9, 6))
+    _thinker(
+        above,
+        "Pipelined: an observation every period, several decisions pending",
+        [(0, 2.5), (1, 2.5), (2, 3.5), (3, 1.5), (4, None), (5, 2.5), (6, 2.5)],
+        colours,
+    )
+    _thinker(
+        below,
+        "Serial: one thought at a time, the next observation at a multiple of the period",
+        [(0, 2.5), (3, 1.5), (5, None), (7, 1.5)],
+        colours,
+    )
+    return figure
+
+
+def _thinker(
+    axes: Axes,
+    title: str,
+    decisions: list[tuple[float, float | None]],
+    colours: tuple[str, ...],
+) -> None:
+    """decisions: capture and latency in periods (None: lost, after 1.5 of thought)."""
+    count, end = len(decisions), 9.0
+    axes.set(xlim=(-0.75, end + 0.05), ylim=(-0.75, count + 1.3))
+    axes.axis("off")
+    axes.text(-0.7, count + 0.95, title, fontsize=12, weight="bold")
+    for k in range(int(end) + 1):
+        axes.plot([k, k], [-0.1, count + 0.35], color="0.8", lw=0.8, ls=":")
+    words = {"in force": "pending", "stale": "stale: overtaken", "lost": "lost: never arrives"}
+    newest, switches = -1, [(0.0, "0.93", "nothing yet: it holds")]
+    arrivals = sorted(
+        (at + latency, i) for i, (at, latency) in enumerate(decisions) if latency is not None
+    )
+    fate = {i: "lost" for i, (_, latency) in enumerate(decisions) if latency is None}
+    for arrival, i in arrivals:
+        fate[i] = "in force" if i > newest else "stale"
+        if i > newest and arrival < end:
+            newest = i
+            switches.append((arrival, colours[i], f"a{chr(0x2081 + i)}"))
+    for i, (at, latency) in enumerate(decisions):
+        y, name = count - 0.75 - i, f"a{chr(0x2081 + i)}"
+        axes.plot([at], [y + 0.3], marker="o", color=colours[i], ms=6)
+        shown = min(at + (latency or 1.5), end)
+        good = fate[i] == "in force"
+        colour, hatch = (THINK, None) if good else ("white", "////")
+        bar = Rectangle((at, y + 0.04), shown - at, 0.52, facecolor=colour, edgecolor="0.6")
+        bar.set_hatch(hatch)
+        axes.add_patch(bar)
+        text = f"{name} {words[fate[i]]}"
+        box = None if good else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text((at + shown) / 2, y + 0.29, text, ha="center", va="center", fontsize=9, bbox=box)
+        if good and shown < end:
+            arrow = FancyArrowPatch(
+                (shown, y + 0.04), (shown, 0.02), arrowstyle="->", mutation_scale=11, lw=1,
+                color=colours[i],
+            )  # fmt: skip
+            axes.add_patch(arrow)
+    ends = [at for at, _, _ in switches[1:]] + [end]
+    for (at, colour, text), until in zip(switches, ends, strict=True):
+        bar = Rectangle((at, -0.55), until - at, 0.5, facecolor=colour, edgecolor="white")
+        axes.add_patch(bar)
+        axes.text((at + until) / 2, -0.3, text, ha="center", va="center", fontsize=10)
+    axes.text(-0.05, -0.3, "in force", ha="right", va="center", fontsize=9, color="0.25")
+    axes.text(-0.1, count - 0.45, "capture", ha="right", va="center", fontsize=9, color="0.25")
+    span = FancyArrowPatch(
+        (0, count + 0.2), (1, count + 0.2), arrowstyle="<->", mutation_scale=10, lw=1
+    )
+    axes.add_patch(span)
+    axes.text(1.08, count + 0.2, "period", va="center", fontsize=9, color="0.25")
+
+
 def tasks() -> Figure:
     """The three tasks as `render()` shows them."""
     figure = Figure(figsize=(10, 2.9), layout="constrained")
@@ -98,7 +175,7 @@ def main() -> None:
     for mode in ("concurrent", "blocking"):
         midstride_command(["watch", "grasp", "--mode", mode, "--output", str(IMAGES)])
         (IMAGES / f"grasp-scripted-{mode}.mp4").unlink()
-    for draw in (timeline, tasks, grasp_objects):
+    for draw in (timeline, thinkers, tasks, grasp_objects):
         draw().savefig(IMAGES / f"{draw.__name__}.png", dpi=130)
 
 

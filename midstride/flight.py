@@ -93,6 +93,8 @@ class Flight:
     def count_pending(self) -> NDArray[np.int64]:
         """How many decisions may still come into force, in each environment, at a capture."""
         room = self._number.shape[1] - 1
+        if not room:
+            return np.zeros(self.n, np.int64)
         return np.minimum(self.captures - 1 - self.in_force, room)
 
     def pending(self, slots: int) -> tuple[Mask, NDArray[Any]]:
@@ -134,7 +136,8 @@ class Flight:
             slot = np.where(self._number[ids] < 0, -1, self._number[ids]).argmin(axis=1)
             number = self._number[ids, slot]
         # With room for all that can be under way, only one that was lost can be in the way.
-        self.stale[ids] += (number >= 0) & (self._arrival[ids, slot] < NEVER)
+        if np.count_nonzero(number >= 0):
+            self.stale[ids] += (number >= 0) & (self._arrival[ids, slot] < NEVER)
         arrival = self.now + latency
         if lost is not None:
             arrival = np.where(lost, NEVER, arrival)

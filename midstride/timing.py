@@ -10,7 +10,14 @@ latency     t_AS: from capture to switch (state capture + communication + infere
 switch      the instant at which the new action pre-empts the old one, finished or not
 execution   H - t_AS: how long the new action has run at the next capture
 period      H: from capture to capture
+in force    the decision that the actuators follow now
+pending     made (captured) and not yet in force; several are, where t_AS > H
+stale       overtaken: a decision made on a newer observation came into force before it
+lost        never arrives; what is in force goes on
 tick        one step of the physics; every time is a whole number of ticks
+
+With t_AS > H a *pipelined* thinker takes an observation every period all the same; a *serial* one
+when its thought is finished, at a multiple of the period.
 
 All times are seconds (`_s`); ticks (`_ticks`) exist only inside a simulation (`seconds.py`). A
 latency model says which latencies may occur (`latency.py`); `Timing` checks that they fit the tick
@@ -194,7 +201,7 @@ class Timing:
         longest = np.array([self.latency_bounds_ticks[1]])
         return max(1, int((-(-longest // self._interval(longest)))[0]))
 
-    @property
+    @cached_property
     def arrives_in_time(self) -> bool:
         """Whether every decision comes into force before the next capture, or at it."""
         return self.most_pending == 1 and not loses(self.latency)

@@ -34,6 +34,7 @@ class Episode:
 
     title: str
     captures_s: list[float] = field(default_factory=list)
+    thoughts_s: list[float] = field(default_factory=list)  # how long each took
     switches_s: list[float] = field(default_factory=list)
     closes_s: list[float] = field(default_factory=list)
     end_s: float = 0.0
@@ -59,9 +60,15 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
     episode = Episode(
         title="", fields={name: rows[0].copy() for name, rows in world.fields.items()}
     )
-    start_s = 0.0
+    start_s, in_force = 0.0, -1
 
     def record(now: int) -> None:
+        nonlocal in_force
+        if world.flight.in_force[0] > in_force:  # every switch is a turn of the controller
+            in_force = int(world.flight.in_force[0])
+            episode.switches_s.append(start_s + now * TICK_S)
+            if world.flight.action[0, action_columns.CLOSE] > 0.5:
+                episode.closes_s.append(start_s + now * TICK_S)
         episode.times_s.append(start_s + now * TICK_S)
         episode.states.append(world.batch.state[0].copy())
         episode.hand_m.append(world.pose()[0, :3])
@@ -75,10 +82,7 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
         episode.views.append(env.sight.photograph(np.zeros(1, int))[0][0])
         action = choose(observation, env)
         observation, _, terminated, truncated, info = env.step(action)
-        switch_s = start_s + float(info["latency_s"][0])
-        episode.switches_s.append(switch_s)
-        if action[0, action_columns.CLOSE] > 0.5:
-            episode.closes_s.append(switch_s)
+        episode.thoughts_s.append(float(info["latency_s"][0]))
         start_s += float(info["period_s"][0])
         if terminated[0] or truncated[0]:
             break
@@ -120,10 +124,11 @@ def timeline(episode: Episode, width: int, height: int) -> Figure:
     figure = Figure(figsize=(width / 100, height / 100), dpi=100, layout="constrained")
     who, speed = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1.5])
     switches = [*episode.switches_s, episode.end_s]
-    for i, (capture, switch) in enumerate(zip(episode.captures_s, episode.switches_s, strict=True)):
-        who.broken_barh([(capture, switch - capture)], (1.1, 0.8), color=_THINK)
-        who.broken_barh([(switch, switches[i + 1] - switch)], (0.1, 0.8), color=_COLOURS[i % 2])
+    for capture, thought in zip(episode.captures_s, episode.thoughts_s, strict=True):
+        who.broken_barh([(capture, thought)], (1.1, 0.8), color=_THINK)
         speed.axvline(capture, color="0.85", lw=0.8, zorder=0)
+    for i, switch in enumerate(episode.switches_s):
+        who.broken_barh([(switch, switches[i + 1] - switch)], (0.1, 0.8), color=_COLOURS[i % 2])
     for close in episode.closes_s:
         who.annotate("close", (close, 0.5), fontsize=6, rotation=90, va="center", ha="left")
     who.set(yticks=[0.5, 1.5], yticklabels=["action", "thought"], ylim=(0, 2))

@@ -229,16 +229,18 @@ class TaskVectorEnv(ManyEnvs):
         decision = self._decode(actions)
         latency, interval, lost = self._schedule.coming()
         period = np.minimum(interval, self._limit_ticks - self.flight.now)  # the last may be cut
-        stale = self.flight.stale.copy()
+        stale, all_arrive = self.flight.stale.copy(), self.timing.arrives_in_time
         self.plant.rewards = np.zeros_like(self.plant.rewards)
         self.plant.at_switch = self.plant.snapshot() if self.observe_switch else None
-        self.flight.capture(decision, latency, active, lost)
+        self.flight.capture(decision, latency, active, None if all_arrive else lost)
         self.flight.period(self.plant, period, active)
         self._schedule.steps += 1
         self._past.push(self._base, decision[:, -len(self.layout.action) :])
-        in_time = latency <= interval
-        taken = np.where(in_time, np.minimum(latency, period), latency)
-        measured = np.where(in_time & ~lost, taken, self.flight.latency)
+        taken = measured = np.minimum(latency, period)
+        if not all_arrive:
+            in_time = latency <= interval
+            taken = np.where(in_time, taken, latency)
+            measured = np.where(in_time & ~lost, taken, self.flight.latency)
         self._latency_s = measured * self.timing.tick_s
         self.plant.check()
         info = {

@@ -27,7 +27,8 @@ class TaskSettings(Environment):
     """pointmass, cartpole or pendulum"""
     latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
-    (drawn at each reset), step:0,5ms,25ms (at each step), trace:latencies.csv (measured)"""
+    (drawn at each reset), step:0,5ms,25ms (at each step), jitter:25ms,10ms (evenly around a mean),
+    trace:latencies.csv (measured); lost:0.1: before it loses a tenth of the decisions"""
     execution: Time | None = None
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None

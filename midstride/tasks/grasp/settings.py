@@ -31,7 +31,8 @@ class GraspSettings(Environment):
     blocking: every action runs to completion and rest, and thinking time passes at rest"""
     latency: Latency = "100ms"
     """from an observation to the switch to the action chosen on it: 100ms, or episode:0,100ms
-    (drawn at each reset), step:0,100ms (at each step), trace:latencies.csv (measured)"""
+    (drawn at each reset), step:0,100ms (at each step), jitter:100ms,40ms (evenly around a mean),
+    trace:latencies.csv (measured); lost:0.1: before it loses a tenth of the decisions"""
     period: Time | None = None
     """concurrent: from one observation to the next (default: 300ms); or give the execution"""
     execution: Time | None = None
