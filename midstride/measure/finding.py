@@ -138,7 +138,7 @@ class Finding:
             raise ValueError(
                 f"the longest latency to try must be at least a tick of {format_s(self.tick_s)}"
             )
-        levels = self._observable(levels)
+        self._place.spaces(Fixed(levels * self.tick_s))  # an error if an episode is shorter
         self.set_bar()
         took = self._decision_time()
         delay = self._line("delay", levels, self.tick_s, lambda level_s: Fixed(level_s))
@@ -162,30 +162,6 @@ class Finding:
             self.period_s, self.tick_s, settings.thinker, self._count, settings.seed,
             time.perf_counter() - began,
         )  # fmt: skip
-
-    def _observable(self, levels: int) -> int:
-        """The highest level at which what is observed is what the policy was trained on.
-
-        A policy that knows pending actions has columns for as many as it was trained with.
-        """
-        size = self._policy.observation_size
-        if size is None:
-            return levels
-
-        def fits(level: int) -> bool:
-            space, _ = self._place.spaces(Fixed(level * self.tick_s))
-            shape = getattr(space, "shape", None)
-            return shape is None or len(shape) != 1 or shape == (size,)
-
-        low, high = 0, levels
-        if fits(high):
-            return high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        if low == 0:
-            raise ValueError("the policy observes other columns at any latency than at latency 0")
-        return low
 
     def _decision_time(self) -> DecisionTime:
         observed, _ = self._place.spaces(Fixed(0.0))
