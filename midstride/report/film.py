@@ -207,9 +207,9 @@ def save_video(path: Path, frames: Frames, fps: float) -> None:
             warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
             encode = [
                 get_ffmpeg_exe(), "-y", "-v", "error",
-                "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:.9g}",
-                "-i", "-",
-                "-an", "-c:v", "libx264", "-crf", "15", "-pix_fmt", "yuv420p", "-f", "mp4", str(part),
+                "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
+                "-r", f"{fps:.9g}", "-i", "-", "-an",
+                "-c:v", "libx264", "-crf", "15", "-pix_fmt", "yuv420p", "-f", "mp4", str(part),
             ]  # fmt: skip
             ended = subprocess.run(
                 encode,
