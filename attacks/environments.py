@@ -101,6 +101,7 @@ OTHERS = (
     "CloseRaises",
 )
 FAULTS = (*STEPS, *OTHERS)
+EARLY = ("CannotBeMade", "ResetRaises", "CloseRaises")  # before there is anything to lose
 
 
 class Faulty(InvertedPendulumEnv):
@@ -177,7 +178,7 @@ def run(seed: int, faults: tuple[str, ...] = FAULTS) -> dict[str, int]:
             is_sentence = code == 2 and said.startswith("midstride: ") and said.count("\n") == 1
             counts["sentences" if is_sentence else "tracebacks"] += 1
             steps, finite = left_in(Path(folder) / "run")
-            counts["lost"] += steps < (0 if fault in ("CannotBeMade", "ResetRaises") else 2 * 40)
+            counts["lost"] += steps < (0 if fault in EARLY else AT)
             counts["not_finite"] += not finite
     return dict(counts)
 
