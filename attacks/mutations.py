@@ -145,8 +145,8 @@ _WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.syml
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _armed.is_set():
         return
-    if event == "import" and str(arguments[0]).startswith(CANARY):
-        _seen.append(("code", f"imported {arguments[0]}"))
+    if event == "exec" and CANARY in arguments[0].co_filename:
+        _seen.append(("code", f"ran {arguments[0].co_filename}"))
     elif event in _RUNS:
         _seen.append(("code", event))
     elif event in _WRITES or (event == "open" and _for_writing(arguments)):
