@@ -1,6 +1,7 @@
 """`python -m attacks [NAME ...]`: run the named attacks, or all; write results/reliability.
 
-An attack that ends is written down at once: named alone, it is made again beside the others.
+An attack that ends is written down at once: named alone, it is made again beside the others. What
+other seeds (--seed) give is added to what is there.
 """
 
 from __future__ import annotations

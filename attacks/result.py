@@ -15,10 +15,13 @@ from midstride.disk.files import commit, machine, versions, write_whole
 def record(
     output: Path, section: str, seed: int, seconds: float, found: Mapping[str, Counts]
 ) -> None:
-    """Put a section in attack.json, beside those made before, and the table of all in table.md."""
+    """Put a section in attack.json, beside those made before, and the table of all in table.md.
+
+    Sections of several seeds stand beside each other, and add up in the table.
+    """
     path = output / "attack.json"
     sections: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    sections[section] = {
+    sections[section if seed == 0 else f"{section}, seed {seed}"] = {
         "command": " ".join(["python -m attacks", *sys.argv[1:]]),
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -43,14 +46,14 @@ def table(sections: Mapping[str, Any]) -> str:
     """A line for each kind of attack; mutated files, which are of many kinds, in one."""
     lines = [["attack", "tries", *KINDS], ["---", *["---:"] * (1 + len(KINDS))]]
     total = dict.fromkeys(("tries", *KINDS), 0)
+    rows: dict[str, dict[str, int]] = {}
     for section in sections.values():
-        rows: dict[str, dict[str, int]] = {}
         for name, counts in section["counts"].items():
             row = rows.setdefault(name.partition(": ")[0], dict.fromkeys(total, 0))
             for kind in total:
                 row[kind] += counts[kind]
                 total[kind] += counts[kind]
-        lines += [[name, *_numbers(row)] for name, row in rows.items()]
+    lines += [[name, *_numbers(row)] for name, row in rows.items()]
     lines.append(["all", *_numbers(total)])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

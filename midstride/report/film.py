@@ -203,14 +203,14 @@ def save_video(path: Path, frames: Frames, fps: float) -> None:
     with part_of(path) as (_, part):
         # Not through imageio, which does not look at how ffmpeg ended: on a full disk it leaves a
         # film without its end, and says nothing.
-        encode = [
-            get_ffmpeg_exe(), "-y", "-v", "error",
-            "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:.9g}",
-            "-i", "-",
-            "-an", "-c:v", "libx264", "-crf", "15", "-pix_fmt", "yuv420p", "-f", "mp4", str(part),
-        ]  # fmt: skip
         with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
             warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
+            encode = [
+                get_ffmpeg_exe(), "-y", "-v", "error",
+                "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
+                "-r", f"{fps:.9g}", "-i", "-", "-an",
+                "-c:v", "libx264", "-crf", "15", "-pix_fmt", "yuv420p", "-f", "mp4", str(part),
+            ]  # fmt: skip
             ended = subprocess.run(
                 encode,
                 input=np.ascontiguousarray(even).data.cast("B"),

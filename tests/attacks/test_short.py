@@ -21,7 +21,7 @@ def test_a_short_attack_does_no_harm(tmp_path, name):
     ]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
-    section = json.loads((tmp_path / "attack.json").read_text())[name]
+    section = json.loads((tmp_path / "attack.json").read_text())[f"{name}, seed 1"]
     tries = sum(counts["tries"] for counts in section["counts"].values())
     assert tries >= {"kills": 20, "mutations": 5000}.get(name, 10)
 
@@ -39,12 +39,14 @@ def test_harm_is_counted_and_told(tmp_path, capsys):
     assert "two cannot go on" in capsys.readouterr().err
     record(tmp_path, "first", 0, 1.0, {"kills: of one": counts, "kills: of two": Counts(tries=4)})
     record(tmp_path, "second", 0, 1.0, {"signals": Counts(tries=5)})
+    for _ in range(2):  # what is made again replaces what was there
+        record(tmp_path, "second", 1, 1.0, {"signals": Counts(tries=2)})
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0] == f"| attack | tries | {' | '.join(KINDS)} |"
     assert lines[2:] == [
         "| kills | 7 | 1 | 0 | 1 | 1 | 0 | 0 | 0 |",
-        "| signals | 5 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |",
-        "| all | 12 | 1 | 0 | 1 | 1 | 0 | 0 | 0 |",
+        "| signals | 7 | 0 | 0 | 0 | 0 | 0 | 0 | 0 |",
+        "| all | 14 | 1 | 0 | 1 | 1 | 0 | 0 | 0 |",
     ]
     assert table(json.loads((tmp_path / "attack.json").read_text())) == "\n".join([*lines, ""])
 
