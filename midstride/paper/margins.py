@@ -8,25 +8,29 @@ policy's own picture and page are kept in runs/margins.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
 
-from midstride.disk.files import versions, write_provenance
+from midstride.disk.files import write_provenance
+from midstride.disk.read import read_json_lines
 from midstride.measure.margin import Margin, MarginSettings, margin
 from midstride.measure.play import Loads
 from midstride.paper.study import GridOptions, prepare, show_table, train
-from midstride.policies import load
+from midstride.policies import WEIGHTS, load
 from midstride.report.curves import save_figure
-from midstride.report.margin import MARGIN, read_margin, write_margin
+from midstride.report.margin import read_margin, was_asked, write_margin
 from midstride.report.margins import plot_margins, row
+from midstride.scale.words import saved
 from midstride.settings import Range, Settings
 from midstride.sweep.disk import write_csv
 from midstride.tasks.registry import environment_from
@@ -72,7 +76,7 @@ def reproduce(options: Options, console: Console) -> None:
     write_csv(output / "margins.csv", heading, _points(found))
     save_figure(output / "margins.png", plot_margins(found))
     write_provenance(output, options.to_dict(), time.perf_counter() - started)
-    console.print(f"Saved: [bold]{output}[/bold]")
+    console.print(saved(output))
 
 
 def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, Any, MarginSettings]]:
@@ -82,6 +86,9 @@ def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, An
     if examples not in sys.path:
         sys.path.insert(0, examples)  # where our environment of one's own is
     for name, env in trained_in(Path(options.policies)).items():
+        if env.startswith("own_environment:"):  # ours; no other file may name a module to import
+            import_module("own_environment")
+            env = env.removeprefix("own_environment:")
         policy = Loads(load, {"source": str(Path(options.policies) / f"{name}.zip")})
         yield name, policy, environment_from({"task": f"gym:{env}"}), ask(step=STEPS.get(env))
     for task in options.tasks:
@@ -96,12 +103,8 @@ def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, An
 
 def trained_in(folder: Path) -> dict[str, str]:
     """The environment of each zip in a folder."""
-    path = folder / "trained.jsonl"
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        found = {str(line["name"]): str(line["env"]) for line in lines}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not say where the policies were trained: {error}") from None
+    lines = read_json_lines(folder / "trained.jsonl", {"name": str, "env": str}, object)
+    found = {line["name"]: line["env"] for line in lines}
     return {name: env for name, env in found.items() if (folder / f"{name}.zip").exists()}
 
 
@@ -116,16 +119,20 @@ def measured(
     """The margin of a policy, unless the same was found before."""
     folder = Path(options.runs) / "margins" / name.replace(", ", "-").replace(" ", "_")
     about = {**asked.to_dict(), "environment": environment.to_dict(), **policy.arguments}
-    about = json.loads(json.dumps(about))
-    if (folder / MARGIN).exists():
-        record = json.loads((folder / MARGIN).read_text())
-        same = record["about"] == about
-        if same and record["versions"].get("midstride") == versions().get("midstride"):
-            return read_margin(folder)[1]
+    about["sha256"] = _content(Path(policy.arguments["source"]))
+    about = json.loads(json.dumps(about))  # as a file has it
+    if was_asked(folder, about):
+        return read_margin(folder)[1]
     found = margin(policy, environment, asked, options.jobs)
     write_margin(folder, found, name, about)
     console.print(f"{name}: {found.episodes} episodes, {found.seconds:.0f} s")
     return found
+
+
+def _content(source: Path) -> str:
+    """What a policy is, wherever it lies."""
+    file = source / WEIGHTS if source.is_dir() else source
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _points(found: Mapping[str, Margin]) -> Iterator[list[Any]]:

@@ -12,13 +12,16 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from midstride.disk.files import commit, machine, versions, write_whole
+from midstride.disk.read import Hints, Missing, read_json
 from midstride.measure.decision_time import DecisionTime
 from midstride.measure.margin import Line, Margin, Point
 from midstride.report.curves import save_figure
 from midstride.report.parts import CSS, html_table, image
 from midstride.seconds import format_s
+from midstride.settings import one_line
 
 MARGIN, PICTURE, PAGE = "margin.json", "margin.png", "margin.html"
+_ABOUT: Hints = {"name": str, "margin": dict, "about": dict, "versions": dict}
 _KEPT, _LOST, _INK = "#2a7f62", "#b5483a", "#31456a"
 
 
@@ -42,7 +45,7 @@ def write_margin(folder: Path, found: Margin, name: str, about: Mapping[str, Any
         "machine": machine(),
     }
     picture = plot_margin(found, name)
-    write_whole(folder / MARGIN, json.dumps(record, indent=2) + "\n")
+    write_whole(folder / MARGIN, json.dumps(record, indent=2, allow_nan=False) + "\n")
     save_figure(folder / PICTURE, picture)
     write_whole(folder / PAGE, page(found, name, picture, record))
 
@@ -50,11 +53,22 @@ def write_margin(folder: Path, found: Margin, name: str, about: Mapping[str, Any
 def read_margin(path: Path) -> tuple[str, Margin]:
     """Name and margin, from a margin.json or its folder."""
     file = path / MARGIN if path.is_dir() else path
+    record = read_json(file, _ABOUT)
     try:
-        record = json.loads(file.read_text())
-        return str(record["name"]), _margin_from(record["margin"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is not a margin that midstride wrote: {error}") from None
+        return record["name"], _margin_from(record["margin"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        said = one_line(error)
+        raise ValueError(f"{file} is not a margin that midstride wrote: {said}") from None
+
+
+def was_asked(folder: Path, about: Mapping[str, Any]) -> bool:
+    """Whether a folder holds the answer to the same question, by this version."""
+    try:
+        record = read_json(folder / MARGIN, _ABOUT)
+    except Missing:
+        return False
+    made_by = record["versions"].get("midstride")
+    return record["about"] == about and made_by == versions().get("midstride")
 
 
 def _margin_from(values: Mapping[str, Any]) -> Margin:
