@@ -48,7 +48,7 @@ RECIPES = {  # shortest first
     "sac-reacher": Recipe(SAC, "Reacher-v5", 15_000),
     "sac-inverted-double-pendulum": Recipe(SAC, "InvertedDoublePendulum-v5", 15_000),
     "ppo-hopper": Recipe(PPO, "Hopper-v5", 400_000),
-    "sac-half-cheetah": Recipe(SAC, "HalfCheetah-v5", 80_000),
+    "sac-half-cheetah": Recipe(SAC, "HalfCheetah-v5", 35_000),
 }
 
 
