@@ -52,7 +52,8 @@ class Options(Settings):
     """file with mean and var (and epsilon, clip) of the observations in training, where the policy
     saw them normalised: .npz, .safetensors or .json"""
     trust: bool = False
-    """run code that comes with a policy (TorchScript, module:callable): only if you trust who
+    """run code that comes with a policy (TorchScript, module:callable) or that the files of a run
+    name (a task gym:module:ID imports the module): only if you trust who
     wrote it"""
     jobs: Annotated[int, Range(1, 256)] = 2
     """processes that play episodes side by side; the numbers do not depend on it"""
@@ -103,7 +104,7 @@ def _found(options: Options, asked: MarginSettings, console: Console) -> Margin:
     arguments: dict[str, Any] = {
         "source": options.policy, "trust": options.trust, "normalize": options.normalize,
     }  # fmt: skip
-    environment = environment_of(options.policy, options.env)
+    environment = environment_of(options.policy, options.env, trust=options.trust)
     known = "nothing yet"
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
