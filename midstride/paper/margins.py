@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -86,11 +85,10 @@ def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, An
     if examples not in sys.path:
         sys.path.insert(0, examples)  # where our environment of one's own is
     for name, env in trained_in(Path(options.policies)).items():
-        if env.startswith("own_environment:"):  # ours; no other file may name a module to import
-            import_module("own_environment")
-            env = env.removeprefix("own_environment:")
         policy = Loads(load, {"source": str(Path(options.policies) / f"{name}.zip")})
-        yield name, policy, environment_from({"task": f"gym:{env}"}), ask(step=STEPS.get(env))
+        ours = env.startswith("own_environment:")  # no other module is imported that a file names
+        environment = environment_from({"task": f"gym:{env}"}, trust=ours)
+        yield name, policy, environment, ask(step=STEPS.get(env))
     for task in options.tasks:
         common: dict[str, Any] = {"set": (f"task={task}",), "arms": tuple(ARMS), "seeds": 1}
         trainings = GridOptions(runs=options.runs, **common)
