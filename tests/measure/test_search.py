@@ -113,13 +113,13 @@ def test_nothing_is_stood():
 
 @given(st.integers(0, LEVELS - 1), st.integers(8, 64), st.floats(0.0, 0.89))
 def test_a_cliff_anywhere_of_any_depth(at, episodes, left):
-    """Without noise, any number of episodes and any depth: the level itself."""
+    """Without noise the level itself; few episodes do not show a shallow fall beyond doubt."""
     mean = np.where(at >= LEVEL, 1.0, left)
     found = search(
         lambda level, some: np.full(len(some), mean[level] - SHARE), LEVELS, episodes, -SHARE
     )
     assert found.margin == at
-    assert found.high == at or episodes < 16
+    assert found.high == at or episodes < 20 or left > 0.85
     assert found.low <= at
 
 

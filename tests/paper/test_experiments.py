@@ -126,7 +126,7 @@ def test_values_are_set_by_their_type():
         ("objects=many", "objects must be a whole number or 2 values"),
         ("scenes=0", "scenes must be a whole number of at least 1, got 0"),
         ("observe=state", "unknown setting observe; did you mean observation"),
-        ("agent=sac", "unknown agent 'sac'"),
+        ("agent=ppq", "unknown agent 'ppq'"),
     ],
 )
 def test_what_cannot_be_set_is_named(text, error):

@@ -150,7 +150,7 @@ BAD = {
     "exclude = [3]": "exclude must be tables",
     "[common]\ntask = 3": r"\[common\]: task must be text, got 3",
     '[common]\ntask = "juggling"': r"\[common\]: unknown task 'juggling'",
-    '[arms.a]\nagent = "sac"': r'\[arms."a"\]: unknown agent .sac.: choose from dqn',
+    '[arms.a]\nagent = "ppq"': r'\[arms."a"\]: unknown agent .ppq.: choose from dqn',
     "[common]\nlatency = true": r"\[common\]: latency must be a latency such as 25ms",
     '[arms.a]\nlatency = "7ms"': r'\[arms."a"\], draw 0: .* nearest valid times are 5 ms and 10 ms',
     "[common]\nlevels = 3\n[[exclude]]\nsteps = 3": "unknown setting of .common. steps",
