@@ -113,13 +113,15 @@ def test_nothing_is_stood():
 
 @given(st.integers(0, LEVELS - 1), st.integers(8, 64), st.floats(0.0, 0.89))
 def test_a_cliff_anywhere_of_any_depth(at, episodes, left):
-    """Without noise the level itself; few episodes do not show a shallow fall beyond doubt."""
+    """Without noise: the level itself, and beyond doubt where the fall is deep."""
     mean = np.where(at >= LEVEL, 1.0, left)
     found = search(
         lambda level, some: np.full(len(some), mean[level] - SHARE), LEVELS, episodes, -SHARE
     )
     assert found.margin == at
-    assert found.high == at or episodes < 20 or left > 0.85
+    assert found.high is None or found.high >= at
+    if left < 0.7 and episodes >= 16 and at < 0.9 * LEVELS:  # there the end is near enough
+        assert found.high == at
     assert found.low <= at
 
 
