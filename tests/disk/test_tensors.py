@@ -5,7 +5,7 @@ import pytest
 from safetensors.numpy import save
 
 import midstride
-from midstride.disk.tensors import Unsealed, read_tensors, sealed, write_tensors
+from midstride.disk.tensors import Unsealed, digest, read_tensors, sealed, write_tensors
 from midstride.policies import save_policy
 from midstride.policies.q import QPolicy
 
@@ -98,9 +98,10 @@ def test_policies_of_before_are_read(tmp_path):
     ],
 )
 def test_weights_that_do_not_act_are_refused(tmp_path, change, message):
-    bad = policy()
-    bad.weights |= change
-    save_policy(bad, tmp_path)
+    good = policy()
+    save_policy(good, tmp_path)
+    about = {"description": digest((tmp_path / "policy.json").read_bytes())}
+    write_tensors(tmp_path / "policy.safetensors", {**good.weights, **change}, about)
     with pytest.raises(ValueError, match=message):
         midstride.load(tmp_path)
 
