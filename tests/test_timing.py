@@ -16,9 +16,8 @@ from midstride.latency import (
     Sampled,
     Trace,
     as_latency,
-    latency_text,
-    parse_latency,
 )
+from midstride.latency_text import latency_text, parse_latency
 from midstride.seconds import finer_tick_s, parse_s, to_ticks
 from midstride.timing import Schedule, Timing
 

@@ -81,7 +81,7 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
-    from midstride.latency import latency_name
+    from midstride.latency_text import latency_name
     from midstride.policies import load
     from midstride.policies.fit import fit
 
@@ -102,7 +102,8 @@ def run(options: Options, console: Console) -> None:
 
 def at(environment: Environment, latency: str) -> Environment:
     """The environment at another latency, measured on the scale that the policy knows."""
-    from midstride.latency import OnScaleOf, read_latency
+    from midstride.latency import OnScaleOf
+    from midstride.latency_text import read_latency
 
     changed: dict[str, Any] = {"latency": latency}
     replace(environment, **changed)  # an error in its own words

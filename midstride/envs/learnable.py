@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.knowledge import Layout, check_features
-from midstride.latency import Latency, latency_name, latency_text, settled
+from midstride.latency_text import Latency, latency_name, latency_text, settled
 from midstride.seconds import time_text
 from midstride.settings import Settings
 from midstride.timing import Thinker, Timing

@@ -19,7 +19,7 @@ from midstride.envs.faults import Fault, Guarded, said
 from midstride.envs.learnable import Environment, Hints, Image
 from midstride.envs.physics import MovesByTicks
 from midstride.knowledge import MAX_STACK, Layout
-from midstride.latency import Latency, read_latency
+from midstride.latency_text import Latency, read_latency
 from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.sim.follow import Follower

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.latency import Fixed, Jittered, LatencyModel, Lossy, read_latency
+from midstride.latency import Fixed, Jittered, LatencyModel, Lossy
+from midstride.latency_text import read_latency
 from midstride.measure.decision_time import DecisionTime, decision_time
 from midstride.measure.play import Place, Played, Together, Workers, nothing
 from midstride.measure.record import Line, Margin, MarginSettings, Point

@@ -24,7 +24,8 @@ from midstride.envs.concurrent import Concurrent
 from midstride.envs.learnable import Environment
 from midstride.envs.vector import interact
 from midstride.envs.wrapped import WrappedSettings
-from midstride.latency import Fixed, LatencyModel, OnScaleOf, read_latency
+from midstride.latency import Fixed, LatencyModel, OnScaleOf
+from midstride.latency_text import read_latency
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, acting
 from midstride.measure.smoothness import Smoothness, smoothness
 from midstride.policies.fit import fit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from midstride.latency import read_latency
+from midstride.latency_text import read_latency
 from midstride.measure.decision_time import DecisionTime
 from midstride.measure.evaluate import EVALUATION_SEED
 from midstride.seconds import Time

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
-from midstride.latency import Fixed, LatencyModel, OnScaleOf, read_latency
+from midstride.latency import Fixed, LatencyModel, OnScaleOf
+from midstride.latency_text import read_latency
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
 from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from midstride.disk.files import NOT_WRITTEN
-from midstride.latency import latency_name
+from midstride.latency_text import latency_name
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
 from midstride.scale.show import status

@@ -10,7 +10,7 @@ from midstride.disk.read import in_file
 from midstride.disk.runs import CONFIG, read_record
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
-from midstride.latency import latency_of_file
+from midstride.latency_text import latency_of_file
 from midstride.settings import shown
 from midstride.tasks.grasp.settings import GraspSettings
 from midstride.tasks.settings import TASKS, TaskSettings

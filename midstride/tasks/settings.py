@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK
-from midstride.latency import Latency, read_latency
+from midstride.latency_text import Latency, read_latency
 from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task

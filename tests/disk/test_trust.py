@@ -8,7 +8,8 @@ import pytest
 
 from midstride.cli import main
 from midstride.disk.runs import Run
-from midstride.latency import Trace, latency_text, parse_latency, read_latency
+from midstride.latency import Trace
+from midstride.latency_text import latency_text, parse_latency, read_latency
 from midstride.learn.agents import Training
 from midstride.sweep.spec import expand, read_spec
 from midstride.tasks.registry import environment_from, environment_of

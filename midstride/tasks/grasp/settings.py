@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.latency import Latency, latency_name, loses, read_latency
+from midstride.latency import loses
+from midstride.latency_text import Latency, latency_name, read_latency
 from midstride.seconds import Time, as_seconds
 from midstride.settings import Range
 from midstride.tasks.grasp.model import MAX_OBJECTS, TICK_S
