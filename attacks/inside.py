@@ -29,8 +29,12 @@ def mutate(count: int, seed: int, place: Path, bounds: Bounds) -> dict[str, Coun
     with bounds.section("mutated files", count) as section:
 
         def batches() -> Iterator[Any]:
+            import jax
+
             from attacks.mutations import run
 
+            # What is compiled would be kept outside of the folder, which is what is watched.
+            jax.config.update("jax_enable_compilation_cache", False)
             for start in range(0, count, _AT_ONCE):
                 size = min(_AT_ONCE, count - start)
                 yield run(size, seed + start, bounds.left_s, place / "harmful")
