@@ -24,6 +24,10 @@ PERIODS = 10  # the longest latency that is tried, unless it is given
 LOSS_STEP = 0.05
 
 
+class NothingToKeep(ValueError):
+    """A policy that has nothing at latency 0 that it could lose: it has no margin."""
+
+
 class Finding:
     """What was played so far, and the margins that follow from it."""
 
@@ -94,7 +98,7 @@ class Finding:
         at_zero = self.values(Fixed(0.0), few)
         if settings.threshold is not None:
             if at_zero.mean() < settings.threshold:
-                raise ValueError(
+                raise NothingToKeep(
                     f"at latency 0 the policy's {self.measured} is {at_zero.mean():.4g}, below the "
                     f"threshold of {settings.threshold:g}: there is no latency that it stands"
                 )
@@ -104,7 +108,7 @@ class Finding:
         above = at_zero - self.floors(few)
         if above.mean() <= 0 or (np.ptp(above) > 0 and above.mean() <= half_width(above)):
             floor = self.floors(few).mean()
-            raise ValueError(
+            raise NothingToKeep(
                 f"at latency 0 the policy's {self.measured} is {at_zero.mean():.4g}, not clearly "
                 f"above its floor of {floor:.4g}: a share of that means nothing; give another "
                 "floor, or a threshold"

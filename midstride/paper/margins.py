@@ -2,8 +2,10 @@
 
 Every Stable-Baselines3 zip in results/margins/policies is measured in the environment that it was
 trained in, then DQN on Cartpole and Pendulum, trained at latency 0, and at 50 ms without and with
-knowledge of the action in flight. Writes table.md, margins.csv, margins.png and config.json; each
-policy's own picture and page are kept in runs/margins.
+knowledge of the action in flight (one training each: a sketch). A share of its own return at
+latency 0 is what each must keep: one that does badly there may stand much, and one that has nothing
+to lose has no margin. Writes table.md, margins.csv, margins.png and config.json; each policy's own
+picture and page are kept in runs/margins.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rich.console import Console
 
 from midstride.disk.files import write_provenance
 from midstride.disk.read import read_json_lines
+from midstride.measure.finding import NothingToKeep
 from midstride.measure.margin import Margin, MarginSettings, margin
 from midstride.measure.play import Loads
 from midstride.paper.study import GridOptions, prepare, show_table, train
@@ -29,7 +32,7 @@ from midstride.policies import WEIGHTS, load
 from midstride.report.curves import save_figure
 from midstride.report.margin import read_margin, was_asked, write_margin
 from midstride.report.margins import plot_margins, row
-from midstride.scale.words import saved
+from midstride.scale.words import plain, saved
 from midstride.settings import Range, Settings
 from midstride.sweep.disk import write_csv
 from midstride.tasks.registry import environment_from
@@ -64,11 +67,19 @@ def reproduce(options: Options, console: Console) -> None:
     """Measure every policy, write the table and the picture."""
     started, output = time.perf_counter(), Path(options.output)
     found: dict[str, Margin] = {}
+    rows: list[dict[str, str]] = []
+    without: list[str] = []  # a margin
     for name, policy, environment, asked in sources(options, console):
-        found[name] = measured(name, policy, environment, asked, options, console)
+        try:
+            found[name] = measured(name, policy, environment, asked, options, console)
+            rows.append(row(name, found[name]))
+        except NothingToKeep as error:
+            console.print(plain(f"{name}: {error}"))
+            without.append(name)
     if not found:
         raise ValueError(f"there is no policy in {options.policies}, and no task was asked for")
-    rows = [row(name, one) for name, one in found.items()]
+    dashes = dict.fromkeys(rows[0], "-")
+    rows += [{**dashes, "policy": name, "stands latency": "nothing to keep"} for name in without]
     show_table("How much latency policies stand", rows, output / "table.md", console)
     heading = ["policy", "axis", "at", "episodes", "mean", "low", "high", "kept", "jerk",
                "changes_per_s"]  # fmt: skip
