@@ -1,11 +1,11 @@
-"""Margins: how much latency policies of others stand, and ours trained blocking, unaware, knowing.
+"""Margins: how much latency policies of others stand; returns of ours, trained three ways.
 
 Every Stable-Baselines3 zip in results/margins/policies is measured in the environment that it was
-trained in, then DQN on Cartpole and Pendulum, trained at latency 0, and at 50 ms without and with
-knowledge of the action in flight (one training each: a sketch). A share of its own return at
-latency 0 is what each must keep: one that does badly there may stand much, and one that has nothing
-to lose has no margin. Writes table.md, margins.csv, margins.png and config.json; each policy's own
-picture and page are kept in runs/margins.
+trained in: table.md, margins.csv, margins.png. A margin is a share of what a policy has at latency
+0, which says little of one that was trained at another: of DQN on Cartpole and Pendulum, trained at
+latency 0, and at 50 ms without and with knowledge of the action in flight (one training each: a
+sketch), ours.md has the returns at each latency side by side. Each policy's own picture and page
+are kept in runs/margins.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from rich.console import Console
 
 from midstride.disk.files import write_provenance
 from midstride.disk.read import read_json_lines
+from midstride.latency import OnScaleOf
+from midstride.latency_text import read_latency
+from midstride.measure.evaluate import evaluate_in
 from midstride.measure.finding import NothingToKeep
-from midstride.measure.margin import Margin, MarginSettings, margin
+from midstride.measure.margin import Margin, MarginSettings, margin, with_times
 from midstride.measure.play import Loads
+from midstride.measure.statistics import half_width
 from midstride.paper.study import GridOptions, prepare, show_table, train
 from midstride.policies import WEIGHTS, load
 from midstride.report.curves import save_figure
@@ -41,6 +45,7 @@ ARMS = {"blocking": "trained blocking", "unaware": "unaware at 50 ms",
         "previous action + t_AS": "knowing at 50 ms"}  # fmt: skip
 # CartPole's step, which it does not say by the name that others have.
 STEPS = {"CartPole-v1": "20ms"}
+LATENCIES = ("0ms", "25ms", "50ms", "75ms", "100ms", "150ms")
 
 
 @dataclass(frozen=True)
@@ -67,47 +72,63 @@ def reproduce(options: Options, console: Console) -> None:
     """Measure every policy, write the table and the picture."""
     started, output = time.perf_counter(), Path(options.output)
     found: dict[str, Margin] = {}
-    rows: list[dict[str, str]] = []
     without: list[str] = []  # a margin
-    for name, policy, environment, asked in sources(options, console):
+    for name, policy, environment, asked in of_others(options):
         try:
             found[name] = measured(name, policy, environment, asked, options, console)
-            rows.append(row(name, found[name]))
         except NothingToKeep as error:
             console.print(plain(f"{name}: {error}"))
             without.append(name)
-    if not found:
+    if not found and not options.tasks:
         raise ValueError(f"there is no policy in {options.policies}, and no task was asked for")
-    dashes = dict.fromkeys(rows[0], "-")
-    rows += [{**dashes, "policy": name, "stands latency": "nothing to keep"} for name in without]
-    show_table("How much latency policies stand", rows, output / "table.md", console)
-    heading = ["policy", "axis", "at", "episodes", "mean", "low", "high", "kept", "jerk",
-               "changes_per_s"]  # fmt: skip
-    write_csv(output / "margins.csv", heading, _points(found))
-    save_figure(output / "margins.png", plot_margins(found))
+    if found:
+        rows = [row(name, one) for name, one in found.items()]
+        none = dict.fromkeys(rows[0], "-") | {"stands latency": "nothing to keep"}
+        rows += [{**none, "policy": name} for name in without]
+        show_table("How much latency policies stand", rows, output / "table.md", console)
+        heading = ["policy", "axis", "at", "episodes", "mean", "low", "high", "kept", "jerk",
+                   "changes_per_s"]  # fmt: skip
+        write_csv(output / "margins.csv", heading, _points(found))
+        save_figure(output / "margins.png", plot_margins(found))
+    if options.tasks:
+        rows = [line for task in options.tasks for line in ours(task, options, console)]
+        show_table("Ours: return at each latency", rows, output / "ours.md", console)
     write_provenance(output, options.to_dict(), time.perf_counter() - started)
     console.print(saved(output))
 
 
-def sources(options: Options, console: Console) -> Iterator[tuple[str, Loads, Any, MarginSettings]]:
+def of_others(options: Options) -> Iterator[tuple[str, Loads, Any, MarginSettings]]:
     """Name, policy, environment and question of each."""
-    ask = partial(MarginSettings, episodes=options.episodes)
     examples = str(Path("examples").resolve())
     if examples not in sys.path:
         sys.path.insert(0, examples)  # where our environment of one's own is
     for name, env in trained_in(Path(options.policies)).items():
         policy = Loads(load, {"source": str(Path(options.policies) / f"{name}.zip")})
-        ours = env.startswith("own_environment:")  # no other module is imported that a file names
-        environment = environment_from({"task": f"gym:{env}"}, trust=ours)
-        yield name, policy, environment, ask(step=STEPS.get(env))
-    for task in options.tasks:
-        common: dict[str, Any] = {"set": (f"task={task}",), "arms": tuple(ARMS), "seeds": 1}
-        trainings = GridOptions(runs=options.runs, **common)
-        grid = train(prepare("awareness", trainings), trainings, console)
-        for arm, text in ARMS.items():
-            training, folder = grid.trainings[arm][0], grid.folders[arm][0]
-            policy = Loads(load, {"source": str(folder)})
-            yield f"dqn-{task}, {text}", policy, training.environment, ask()
+        is_ours = env.startswith("own_environment:")  # a file may name no other module to import
+        environment = environment_from({"task": f"gym:{env}"}, trust=is_ours)
+        yield (
+            name,
+            policy,
+            environment,
+            MarginSettings(episodes=options.episodes, step=STEPS.get(env)),
+        )
+
+
+def ours(task: str, options: Options, console: Console) -> Iterator[dict[str, str]]:
+    """Lines of a table: what policies of ours get at each latency, the period as in training."""
+    common: dict[str, Any] = {"set": (f"task={task}",), "arms": tuple(ARMS), "seeds": 1}
+    trainings = GridOptions(runs=options.runs, **common)
+    grid = train(prepare("awareness", trainings), trainings, console)
+    for arm, text in ARMS.items():
+        environment = with_times(grid.trainings[arm][0].environment, None, None, "pipelined")
+        trained, line = read_latency(environment.latency), {"policy": f"dqn-{task}, {text}"}
+        for latency in LATENCIES:
+            model = OnScaleOf(trained, read_latency(latency))
+            there = replace(environment, latency=model)
+            played = evaluate_in(load(grid.folders[arm][0]), there, options.episodes)
+            returns = np.array([episode.total for episode in played])
+            line[latency] = f"{returns.mean():.0f} ± {half_width(returns):.0f}"
+        yield line
 
 
 def trained_in(folder: Path) -> dict[str, str]:

@@ -148,7 +148,7 @@ def test_a_margin_on_disk_and_for_ci(tmp_path, monkeypatch, capsys):
     assert rows[0]["policy"] == "following:policy"
     assert len(figure.axes) == 2
     Path("out/margin.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"margin\.json is not a margin that midstride wrote"):
+    with pytest.raises(ValueError, match=r"margin\.json is damaged: it has no name"):
         read_margin(Path("out"))
 
 
