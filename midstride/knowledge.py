@@ -35,8 +35,8 @@ def one_hot(actions: NDArray[np.integer], count: int) -> NDArray[np.float32]:
 
 
 def selection_time(latency_s: Array, high_s: float) -> Array:
-    """The latest measured latency (n,), scaled to [0, 1] by the longest that can occur."""
-    return latency_s / high_s if high_s > 0 else np.zeros_like(latency_s)
+    """The latest measured latency (n,), scaled to [0, 1] by the longest that is expected."""
+    return np.minimum(latency_s / high_s, 1.0) if high_s > 0 else np.zeros_like(latency_s)
 
 
 def wrap_angle(angle: Array) -> Array:

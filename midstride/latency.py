@@ -278,7 +278,8 @@ class OnScaleOf:
     """A latency, measured on the scale of another: that which a policy was trained with.
 
     Selection time is scaled by the longest latency that can occur. A policy that was trained with
-    up to 50 ms would take a fixed 10 ms for 50 ms, if 10 ms were all that can occur.
+    up to 50 ms would take a fixed 10 ms for 50 ms, if 10 ms were all that can occur. What is longer
+    than in training reads as the longest of then.
     """
 
     trained: LatencyModel
@@ -286,7 +287,7 @@ class OnScaleOf:
 
     @property
     def values_s(self) -> NDArray[np.float64]:
-        return np.append(self.latency.values_s, np.max(self.trained.values_s))
+        return self.latency.values_s
 
     @property
     def rounding(self) -> Rounding:

@@ -35,7 +35,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.latency import LatencyModel, Lossy, OnScaleOf, Trace, loses, losses
+from midstride.latency import LatencyModel, Lossy, OnScaleOf, Trace, as_latency, loses, losses
 from midstride.seconds import (
     MAX_TICKS,
     TOLERANCE_TICKS,
@@ -115,7 +115,9 @@ class Timing:
         """Every latency that can occur is a whole number of ticks, if none is rounded."""
         if self.latency.rounding != "exact":
             return
-        lossless = self.latency.latency if isinstance(self.latency, Lossy) else self.latency
+        lossless = self.latency
+        while isinstance(lossless, (Lossy, OnScaleOf)):
+            lossless = as_latency(lossless.latency)
         for value_s in values_s:
             try:
                 to_ticks(value_s, self.tick_s, "latency", low)
@@ -159,8 +161,19 @@ class Timing:
 
     @property
     def latency_high_s(self) -> float:
-        """The longest latency that can occur: it scales the `selection_time` feature."""
+        """The longest latency that can occur."""
         return self.latency_bounds_ticks[1] * self.tick_s
+
+    @cached_property
+    def selection_scale_ticks(self) -> int:
+        """The latency that `selection_time` shows as 1: the longest, or the longest in training."""
+        if isinstance(self.latency, OnScaleOf):
+            return replace(self, latency=self.latency.trained).selection_scale_ticks
+        return self.latency_bounds_ticks[1]
+
+    @property
+    def selection_scale_s(self) -> float:
+        return self.selection_scale_ticks * self.tick_s
 
     def _interval(self, latency_ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ticks from the captures of decisions with these latencies to the next captures."""

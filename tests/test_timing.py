@@ -462,7 +462,17 @@ def test_the_share_that_is_lost():
     assert (apart[0] != apart[1]).any()
     on_scale = Timing(OnScaleOf(Fixed(0.05), Lossy(0.025, 0.3)), period_s=0.05)
     assert draw(on_scale, 50)[2].any()
-    assert on_scale.latency_high_s == 0.05
+    assert (on_scale.latency_high_s, on_scale.selection_scale_s) == (0.025, 0.05)
+
+
+def test_the_scale_is_that_of_training_whatever_it_is_run_at():
+    """Rounded as in training; what is run now may fit the tick, or be longer than all of then."""
+    trained = Trace((0.012, 0.017), rounding="up")
+    for latency in (Fixed(0.02), Jittered(0.06, 0.04), PerStep((0.04, 0.08))):
+        timing = Timing(OnScaleOf(trained, latency), period_s=0.05)
+        assert timing.selection_scale_ticks == 4
+    with pytest.raises(ValueError, match="17 ms is not a whole number"):
+        Timing(OnScaleOf(trained, Fixed(0.017)), period_s=0.05)
 
 
 @given(seed=st.integers(0, 1000))

@@ -17,9 +17,10 @@ examples:
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,8 @@ from rich.table import Table
 
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax
+from midstride.learn.signals import Interrupted, number_of, word
+from midstride.scale.words import plain, saved
 from midstride.seconds import Time, as_seconds, check_time_s, format_s
 from midstride.settings import Range, Settings
 
@@ -84,20 +87,24 @@ def run(options: Options, asked: MarginSettings, console: Console) -> None:
         check_time_s(required_s, "the required latency")
     if options.output.exists() and not options.output.is_dir():
         raise ValueError(f"{options.output} is a file: give a folder to write into")
-    found = _found(options, asked, console)
+    options.output.mkdir(parents=True, exist_ok=True)  # an error now, if it cannot be
+    found = _found(options, asked, required_s, console)
     name = options.name or Path(options.policy).stem
     about = {**asked.to_dict(), "policy": options.policy, "env": options.env}
     write_margin(options.output, found, name, about)
     _show(name, found, console)
-    console.print(f"Saved: [bold]{options.output}[/bold]/margin.html, margin.png, margin.json")
+    console.print(saved(options.output, "/margin.html, margin.png, margin.json"))
     if required_s is not None:
         _require(found, required_s, console)
 
 
-def _found(options: Options, asked: MarginSettings, console: Console) -> Margin:
+def _found(
+    options: Options, asked: MarginSettings, required_s: float | None, console: Console
+) -> Margin:
     """The margin, with what is known so far on the screen."""
     from midstride.cli.evaluate import environment_of
-    from midstride.measure.margin import margin
+    from midstride.measure.finding import PERIODS
+    from midstride.measure.margin import margin, place_of
     from midstride.measure.play import Loads
     from midstride.policies import load
 
@@ -105,8 +112,13 @@ def _found(options: Options, asked: MarginSettings, console: Console) -> Margin:
         "source": options.policy, "trust": options.trust, "normalize": options.normalize,
     }  # fmt: skip
     environment = environment_of(options.policy, options.env, trust=options.trust)
+    if required_s is not None and asked.longest is None:
+        timing = place_of(environment, asked).timing()
+        if required_s > PERIODS * timing.longest_period_s:  # what is required is tried
+            ticks = math.ceil(required_s / timing.tick_s - 1e-6)
+            asked = replace(asked, longest=ticks * timing.tick_s)
     known = "nothing yet"
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
         one = bars.add_task("starting")
 
@@ -117,32 +129,34 @@ def _found(options: Options, asked: MarginSettings, console: Console) -> Margin:
 
         try:
             return margin(Loads(load, arguments), environment, asked, options.jobs, tell)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; known so far: {known}") from None
+        except KeyboardInterrupt as stop:
+            number = number_of(stop)
+            raise Interrupted(f"{word(number)}; known so far: {known}", number) from None
 
 
 def _show(name: str, found: Margin, console: Console) -> None:
     from midstride.report.margin import share_text, spoken, verdict
 
-    table = Table("latency", found.measure, "95 % interval", "kept", "episodes", title=name)
+    table = Table("latency", found.measure, "95 % interval", "kept", "episodes")
+    table.title = plain(name, "table.title")
     rows = [(format_s(point.at), point) for point in found.curve]
     for text, point in [*rows, *found.under.items()]:
         interval = f"{show.number(point.low)} to {show.number(point.high)}"
         kept = share_text(point.kept)
-        table.add_row(text, show.number(point.mean), interval, kept, str(point.episodes))
+        table.add_row(plain(text), show.number(point.mean), interval, kept, str(point.episodes))
     console.print(table)
     mean = format_s(found.at_s)
     if found.jitter is not None:
         console.print(f"At {mean} it stands jitter of ± {spoken(found.jitter, format_s)}.")
     if found.loss is not None:
         console.print(f"At {mean} it stands the loss of {spoken(found.loss, share_text)}.")
-    console.print(f"[bold]{name} {verdict(found)}.[/bold]")
+    console.print(plain(f"{name} {verdict(found)}.", "bold"), soft_wrap=True)
 
 
 def _require(found: Margin, required_s: float, console: Console) -> None:
     """For CI: exit code 1 if what it surely stands is less than what is required."""
-    surely = format_s(found.delay.low)
+    surely, required = format_s(found.delay.low), format_s(required_s)
     if found.delay.low + 1e-9 < required_s:
-        console.print(f"[red]Required {format_s(required_s)}, surely stands only {surely}.[/red]")
+        console.print(plain(f"Required {required}, surely stands only {surely}.", "red"))
         sys.exit(1)
-    console.print(f"[green]Required {format_s(required_s)}, surely stands {surely}.[/green]")
+    console.print(plain(f"Required {required}, surely stands {surely}.", "green"))

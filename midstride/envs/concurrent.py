@@ -124,7 +124,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self._knower: Knower | None = None
         if not self.layout.is_plain:
             self.observation_space = widened_space(env.observation_space, self.layout, code)
-            self._knower = Knower(self.layout, code, self._flight, longest)
+            self._knower = Knower(
+                self.layout, code, self._flight, self.timing.selection_scale_ticks
+            )
         self._own_ticks = own.ticks
         self._way = self._way_of(hold, observe_switch)
         self._tick_s, self._most_waiting = self.timing.tick_s, self.timing.most_pending - 1

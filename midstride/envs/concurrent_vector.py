@@ -18,7 +18,7 @@ from midstride.envs.concurrent import AHEAD
 from midstride.envs.knower import base_columns, check_fits, widened_space
 from midstride.envs.own_time import steps_time
 from midstride.flight import Flight
-from midstride.knowledge import Layout, check_features
+from midstride.knowledge import Layout, check_features, selection_time
 from midstride.latency import LatencyModel, loses
 from midstride.timing import Thinker, Timing
 
@@ -159,7 +159,9 @@ class ConcurrentVector(VectorWrapper[Any, Any, Any]):
         space = self.single_action_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and not hasattr(actions, "shape"):
             actions = np.asarray(actions)
-
+        shape, wanted = getattr(actions, "shape", None), getattr(self.action_space, "shape", None)
+        if shape is not None and wanted is not None and tuple(shape) != tuple(wanted):
+            raise ValueError(f"actions must be of shape {tuple(wanted)}, got {tuple(shape)}")
         if self._moves_by_numbers:
             mapped(_check_finite, actions)
         return actions
@@ -192,7 +194,9 @@ class ConcurrentVector(VectorWrapper[Any, Any, Any]):
             elif name == "pending_actions":
                 parts.append(batch.pending(self.layout.pending_slots))
             elif name == "selection_time":
-                measured = self.flight.latency / max(1, self.timing.latency_bounds_ticks[1])
+                measured = selection_time(
+                    self.flight.latency * self.timing.tick_s, self.timing.selection_scale_s
+                )
                 parts.append(beside(measured[:, None], batch.columns))
         return namespace(batch.columns).concatenate(parts, 1)
 

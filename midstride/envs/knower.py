@@ -26,10 +26,10 @@ class Knower:
     """
 
     def __init__(self, layout: Layout, code: ActionCode, flight: FlightOfOne, high: int) -> None:
-        """high: the longest latency that can occur, in ticks"""
+        """high: the latency that selection time shows as 1, in ticks"""
         self.code = code
         self._layout, self._flight = layout, flight
-        self._high = max(1, high)
+        self._high = high
         self._width = len(layout.columns)
         self._slices = slices = layout.slices
         self._base = slices["base"]
@@ -67,7 +67,7 @@ class Knower:
         if self._pending is not None:
             self._write_pending(row[self._pending])
         if self._selection is not None:
-            row[self._selection] = flight.latency / self._high
+            row[self._selection] = min(1.0, flight.latency / self._high) if self._high else 0.0
         if to_go is not None:
             row[self._to_go] = to_go
         if self._last is not None:

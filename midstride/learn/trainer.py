@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -154,12 +155,14 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
     run = Run.open(folder)
     if run.hash == new.hash:
         return run
+    # As the files have them: nothing that a stranger's names is read.
     before, now = (
-        {name: value for part in one.parts.values() for name, value in part.to_dict().items()}
-        for one in (Training.from_dict(run.settings, folder, trust=True), training)  # not made
+        {name: value for part in one.values() for name, value in part.items()}
+        for one in (run.settings, json.loads(json.dumps(new.settings)))
     )
-    different = [name for name in now if before.get(name) != now[name]]
-    if different == ["steps"] and now["steps"] > before["steps"]:
+    different = [name for name in now if name in before and before[name] != now[name]]
+    same_names = before.keys() == now.keys()
+    if same_names and different == ["steps"] and now["steps"] > before["steps"]:
         new.metrics = run.metrics
         run.rename_checkpoints(new.hash)
         (folder / RESULT).unlink(missing_ok=True)
@@ -223,7 +226,7 @@ def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
         "environment": training.environment.to_dict(),
         "agent": training.agent.agent,
         "columns": list(layout.columns),
-        "units": {"selection_time_s": trainer.envs.timing.latency_high_s, **layout.units},
+        "units": {"selection_time_s": trainer.envs.timing.selection_scale_s, **layout.units},
     }
     save_policy(policy, run.folder)  # type: ignore[arg-type]
     run.finish(result, keep_checkpoint)

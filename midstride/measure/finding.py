@@ -46,6 +46,7 @@ class Finding:
         self._count = 0
         timing = place.timing()
         self.tick_s, self.period_s = timing.tick_s, timing.longest_period_s
+        self.thinker = timing.thinker
         self.measured: str = settings.measure or "return"
         self.floor: float | str = 0.0
 
@@ -110,8 +111,8 @@ class Finding:
             floor = self.floors(few).mean()
             raise NothingToKeep(
                 f"at latency 0 the policy's {self.measured} is {at_zero.mean():.4g}, not clearly "
-                f"above its floor of {floor:.4g}: a share of that means nothing; give another "
-                "floor, or a threshold"
+                f"above its floor of {floor:.4g}: a share of that means nothing; give more "
+                "episodes, another floor, or a threshold"
             )
 
     def gains(self, latency: LatencyModel, episodes: range) -> Array:
@@ -135,16 +136,11 @@ class Finding:
     def measure(self, began: float) -> Margin:
         """All of it."""
         settings = self._settings
-        longest_s = as_seconds(settings.longest)
-        levels = round(PERIODS * self.period_s / self.tick_s)
-        if longest_s is not None:
-            levels = to_ticks(longest_s, self.tick_s, "longest latency", low_ticks=1)
-        if levels < 1:
-            raise ValueError(
-                f"the longest latency to try must be at least a tick of {format_s(self.tick_s)}"
-            )
-        self._place.spaces(Fixed(levels * self.tick_s))  # an error if an episode is shorter
+        levels = self._levels()
+        for text in settings.latency:  # an error now, not when all else is found
+            self._place.spaces(read_latency(text))
         self.set_bar()
+        self._check_at()
         took = self._decision_time()
         delay = self._line("delay", levels, self.tick_s, lambda level_s: Fixed(level_s))
         at_s = self._mean_latency(delay)
@@ -164,9 +160,43 @@ class Finding:
         assert bar is not None
         return Margin(
             delay, jitter, loss, at_s, under, self.measured, settings.share, floor, bar, took,
-            self.period_s, self.tick_s, settings.thinker, self._count, settings.seed,
+            self.period_s, self.tick_s, self.thinker, self._count, settings.seed,
             time.perf_counter() - began,
         )  # fmt: skip
+
+    def _levels(self) -> int:
+        """How many ticks of latency are tried at most; an error if an episode is shorter."""
+        longest_s = as_seconds(self._settings.longest)
+        if longest_s is not None:
+            levels = to_ticks(longest_s, self.tick_s, "longest latency", low_ticks=1)
+            if levels < 1:
+                raise ValueError(
+                    f"the longest latency to try must be at least a tick of {format_s(self.tick_s)}"
+                )
+            self._place.spaces(Fixed(levels * self.tick_s))
+            return levels
+        levels = max(1, round(PERIODS * self.period_s / self.tick_s))
+        while True:  # nobody asked for so long a one: less, where episodes are short
+            try:
+                self._place.spaces(Fixed(levels * self.tick_s))
+                return levels
+            except ValueError:
+                if levels == 1:
+                    raise
+                levels //= 2
+
+    def _check_at(self) -> None:
+        """An error if the policy does not even keep the mean latency that it was asked for at."""
+        given = as_seconds(self._settings.at)
+        if given is None:
+            return
+        at_s = to_ticks(given, self.tick_s, "mean latency") * self.tick_s
+        few = range(len(self._played[Fixed(0.0)]))
+        if self.gains(Fixed(at_s), few).mean() < 0:
+            raise ValueError(
+                f"at {format_s(at_s)} the policy does not keep what it must: there is no jitter or "
+                "loss that it stands there; give a shorter --at"
+            )
 
     def _decision_time(self) -> DecisionTime:
         observed, _ = self._place.spaces(Fixed(0.0))
@@ -217,7 +247,8 @@ class Finding:
         model = read_latency(text)
         self._tell(text, self._count)
         self.values(model, range(self._settings.episodes))
-        return self._point(float(np.mean(model.values_s)), model)
+        drawn_s = model.episode(np.random.default_rng(0))(1000)
+        return self._point(float(np.mean(drawn_s)), model)
 
     def _point(self, at: float, model: LatencyModel) -> Point:
         played = self._played[model]
@@ -225,7 +256,10 @@ class Finding:
         values = self.values(model, everything)
         low, high = share_interval(values) if self.measured == "success" else interval(values)
         at_zero = self.values(Fixed(0.0), everything).mean()
-        floor = 0.0 if self._settings.threshold is not None else self.floors(everything).mean()
+        kept = None
+        if self._settings.threshold is None:
+            floor = self.floors(everything).mean()
+            kept = float((values.mean() - floor) / (at_zero - floor)) if at_zero != floor else 1.0
         jerks = [one.smoothness.jerk for one in played if one.smoothness.jerk is not None]
         return Point(
             at,
@@ -233,7 +267,7 @@ class Finding:
             float(values.mean()),
             low,
             high,
-            float((values.mean() - floor) / (at_zero - floor)) if at_zero != floor else 1.0,
+            kept,
             float(np.mean(jerks)) if jerks else None,
             float(np.mean([one.smoothness.changes_per_s for one in played])),
         )

@@ -75,7 +75,7 @@ def place_of(make_env: Any, settings: MarginSettings) -> Single | Together:
                 "make_env must be a function that makes a Gymnasium environment, such as lambda: "
                 f"gymnasium.make('InvertedPendulum-v5'), got {make_env!r}"
             )
-        return Single(make_env, period_s, step_s, settings.thinker)
+        return Single(make_env, period_s, step_s, settings.thinker or "pipelined")
     environment = with_times(make_env, period_s, step_s, settings.thinker)
     return (
         Single(environment) if isinstance(environment, WrappedSettings) else Together(environment)
@@ -83,14 +83,14 @@ def place_of(make_env: Any, settings: MarginSettings) -> Single | Together:
 
 
 def with_times(
-    environment: Any, period_s: float | None, step_s: float | None, thinker: Thinker
+    environment: Any, period_s: float | None, step_s: float | None, thinker: Thinker | None
 ) -> Any:
     """The environment with a fixed period: what is asked for, or the longest that it has.
 
     With an `execution` time the period would grow with the latency.
     """
     known = {field.name for field in fields(environment)}
-    changed: dict[str, Any] = {"thinker": thinker} if thinker != environment.thinker else {}
+    changed: dict[str, Any] = {"thinker": thinker} if thinker is not None else {}
     if step_s is not None:
         if "step" not in known:
             raise ValueError(f"the steps of {environment.task} have a length of their own: no step")

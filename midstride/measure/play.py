@@ -6,6 +6,7 @@ played at every latency, in any order, by any number of processes.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import pickle
 import signal
@@ -21,6 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.envs.concurrent import Concurrent
+from midstride.envs.faults import Guarded
 from midstride.envs.learnable import Environment
 from midstride.envs.vector import interact
 from midstride.envs.wrapped import WrappedSettings
@@ -83,13 +85,15 @@ class Single:
 
     def _make(self, latency: LatencyModel) -> gymnasium.Env[Any, Any]:
         if isinstance(self.make_env, WrappedSettings):
-            return at_latency(self.make_env, latency).make_one()
+            env = at_latency(self.make_env, latency).make_one()
+            return Guarded(env, self.make_env.task, 0)
         bare = self.make_env()
         if not isinstance(bare, gymnasium.Env):
             raise ValueError(f"make_env must make a Gymnasium environment, it made {bare!r}")
-        return Concurrent(
+        env = Concurrent(
             bare, latency, period=self.period_s, step_s=self.step_s, thinker=self.thinker
         )
+        return Guarded(env, str(bare), 0)
 
     def timing(self) -> Timing:
         found: Timing = self.at(Fixed(0.0)).get_wrapper_attr("timing")
@@ -116,11 +120,17 @@ class Single:
 def _episode(policy: Any, env: gymnasium.Env[Any, Any], seed: int) -> Played:
     policy.reset()
     observation, _ = env.reset(seed=seed)
-    total, seconds, actions, over = 0.0, 0.0, [], False
+    total, seconds, over = 0.0, 0.0, False
+    actions: list[Any] = []
     info: dict[str, Any] = {}
     while not over:
         action = policy(observation)
         observation, reward, terminated, truncated, info = env.step(action)
+        if not math.isfinite(reward):
+            raise ValueError(
+                f"the environment gave the reward {reward} in step {len(actions) + 1} of the "
+                f"episode with seed {seed}: a reward must be a finite number"
+            )
         total += float(reward)
         seconds += info["period_s"]
         actions.append(action)

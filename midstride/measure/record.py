@@ -44,8 +44,9 @@ class MarginSettings(Settings):
     """from one observation to the next (default: the environment's own step, or as trained)"""
     step: Time | None = None
     """how long a step of the environment lasts, where it does not say so itself"""
-    thinker: Thinker = "pipelined"
-    """beyond the period: pipelined observes every period, serial when its last thought is over"""
+    thinker: Thinker | None = None
+    """beyond the period: pipelined observes every period, serial when its last thought is over
+    (default: as trained, else pipelined)"""
     episodes: Annotated[int, Range(2, 100_000)] = 80
     """episodes at one latency at most; more make the interval narrower"""
     seed: Annotated[int, Range(0)] = EVALUATION_SEED
@@ -73,7 +74,7 @@ class Point:
     mean: float  # return, or the share of successes
     low: float  # its 95 % interval
     high: float
-    kept: float  # of what there is at latency 0, above the floor
+    kept: float | None  # of what there is at latency 0, above the floor; None with a threshold
     jerk: float | None  # see Smoothness
     changes_per_s: float
 

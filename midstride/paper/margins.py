@@ -120,7 +120,7 @@ def ours(task: str, options: Options, console: Console) -> Iterator[dict[str, st
     trainings = GridOptions(runs=options.runs, **common)
     grid = train(prepare("awareness", trainings), trainings, console)
     for arm, text in ARMS.items():
-        environment = with_times(grid.trainings[arm][0].environment, None, None, "pipelined")
+        environment = with_times(grid.trainings[arm][0].environment, None, None, None)
         trained, line = read_latency(environment.latency), {"policy": f"dqn-{task}, {text}"}
         for latency in LATENCIES:
             model = OnScaleOf(trained, read_latency(latency))

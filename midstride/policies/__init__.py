@@ -104,7 +104,7 @@ def _load_run(folder: Path) -> ActorPolicy | CemPolicy | QPolicy:
         )
     try:
         text = read_bytes(folder / DESCRIPTION)
-        description = parse_json(text, DESCRIPTION, {"kind": Literal["q", "cem"]}, _ABOUT)
+        description = parse_json(text, DESCRIPTION, {"kind": Literal["q", "cem", "actor"]}, _ABOUT)
         is_sealed = description.pop(_SEALED, False)  # policies of before have no checksum
         weights, about = read_tensors(folder / WEIGHTS, is_sealed, _LARGEST)
         if about.get("description", "") != (digest(text) if is_sealed else ""):

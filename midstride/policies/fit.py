@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from midstride.finite import check_finite
 from midstride.policies.archive import first_line
 from midstride.policies.callables import BatchPolicy, RowPolicy, as_policy
 
@@ -109,6 +110,8 @@ class FittedPolicy:
     def __call__(self, observation: Any) -> Any:
         """An action, or one for each of a batch."""
         n = self._rows(observation)
+        if isinstance(observation, np.ndarray):
+            check_finite(observation)
         found = np.asarray(
             self._first(observation, n) if self._is_new else self._act(observation, n)
         )

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.finite import check_finite
 from midstride.policies.archive import Archive, read_file
 from midstride.policies.network import ACTIVATIONS, Network
 from midstride.policies.torch_file import StateDict
@@ -50,6 +51,7 @@ class Sb3Policy:
         single = given.shape == self._shape
         if not single and given.shape[1:] != self._shape:
             raise ValueError(f"this policy observes shape {self._shape}, got {given.shape}")
+        check_finite(given)
         found = self._head(self._network(given.reshape(-1, self._network.inputs)))
         if not single:
             return found

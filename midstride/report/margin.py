@@ -17,6 +17,7 @@ from midstride.measure.decision_time import DecisionTime
 from midstride.measure.margin import Line, Margin, Point
 from midstride.report.curves import save_figure
 from midstride.report.parts import CSS, html_table, image
+from midstride.scale.words import label
 from midstride.seconds import format_s
 from midstride.settings import one_line
 
@@ -102,16 +103,18 @@ def verdict(found: Margin) -> str:
     """One sentence: what it takes, and what it stands."""
     p99 = format_s(found.decision_time.p99_s, 2)
     text = f"thinks {p99} (p99 on this machine), stands {stands(found)}"
-    if found.decision_time.p99_s > found.delay.low:
-        text += ": thinking alone may take more than it surely stands"
+    if found.decision_time.p99_s > found.delay.margin:
+        text += ": thinking alone may take more than it stands"
+    elif found.delay.low == 0 < found.delay.margin:
+        text += ": more episodes are needed to be sure of any of it"
     if found.delay.recovers:
         again = ", ".join(format_s(at) for at in found.delay.recovers)
         text += f"; it keeps again at {again}, beyond latencies that it does not stand"
     return text
 
 
-def share_text(value: float) -> str:
-    return f"{value:.0%}"
+def share_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
 
 
 # --- One picture ---------------------------------------------------------------------------------
@@ -131,8 +134,8 @@ def plot_margin(found: Margin, name: str) -> Figure:
     _stretch(curve, found)
     curve.legend(fontsize=8, loc="upper right")
     _plot_smoothness(figure.add_subplot(grid[1, 0], sharex=curve), found)
-    for (kind, line), cell in zip(sides, (grid[0, 1], grid[1, 1]), strict=False):
-        axes = figure.add_subplot(cell)
+    for place, (kind, line) in enumerate(sides):
+        axes = figure.add_subplot(grid[place, 1])
         _plot_line(axes, found, line, 1e3 if kind == "jitter" else 100.0)
         unit = "spread around it (± ms)" if kind == "jitter" else "lost decisions (%)"
         form = format_s if kind == "jitter" else share_text
@@ -140,7 +143,7 @@ def plot_margin(found: Margin, name: str) -> Figure:
         axes.set_title(
             f"{kind} at {format_s(found.at_s)}:\nstands {spoken(line, form)}", fontsize=9
         )
-    figure.suptitle(f"{name} stands {stands(found)} of latency", fontsize=13)
+    figure.suptitle(f"{label(name)} stands {stands(found)} of latency", fontsize=13)
     return figure
 
 

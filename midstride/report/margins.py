@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from midstride.measure.margin import Margin
 from midstride.report.margin import read_margin, share_text, spoken
+from midstride.scale.words import label
 from midstride.seconds import format_s
 
 
@@ -45,10 +46,11 @@ def plot_margins(found: Mapping[str, Margin]) -> Figure:
         marker = ">" if one.delay.beyond else "o"
         left.plot([1e3 * one.delay_s], [y], marker, color=colour, ms=7)
         left.plot([1e3 * one.period_s], [y], "|", color="grey", ms=12)
-        periods = [point.at / one.period_s for point in one.curve]
-        kept = [max(-0.1, min(1.2, point.kept)) for point in one.curve]
+        shares = [(p.at / one.period_s, p.kept) for p in one.curve if p.kept is not None]
+        periods = [at for at, _ in shares]
+        kept = [max(-0.1, min(1.2, share)) for _, share in shares]
         right.plot(periods, kept, color=colour, marker=".", lw=1.2, label=name)
-    left.set_yticks(range(len(found), 0, -1), list(found))
+    left.set_yticks(range(len(found), 0, -1), [label(name) for name in found])
     left.set_xscale("symlog", linthresh=10)
     longest = max(one.curve[-1].at for one in found.values())
     left.set_xlim(0, 1e3 * longest)

@@ -309,7 +309,7 @@ class TaskVectorEnv(ManyEnvs):
             pending = self.flight.pending(self.layout.pending_slots)[1][..., columns]
         return self.layout.assemble(
             self.task.observe(now.qpos, now.qvel),
-            selection_time(self._latency_s, self.timing.latency_high_s),
+            selection_time(self._latency_s, self.timing.selection_scale_s),
             now.vector_to_go,
             self._past,
             previous_action=self.flight.action[:, columns],

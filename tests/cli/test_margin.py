@@ -221,3 +221,65 @@ def test_episodes_depend_on_their_seed_alone():
         together = place.play(follow, latency, [5, 6, 7])
         apart = [place.play(follow, latency, [seed])[0] for seed in (7, 6, 5)]
         assert together == apart[::-1]
+
+
+def test_a_margin_of_delay_alone_is_written_and_names_are_text(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = r"a$\frac$[/x]"
+    code, out, _ = run(
+        capsys, "margin", str(POLICIES / "ppo-cartpole.zip"), "--env", "CartPole-v1", "--step",
+        "20ms", "--episodes", "8", "--margins", "delay", "--longest", "40ms", "--jobs", "1",
+        "--name", name, "--require", "500ms",
+    )  # fmt: skip
+    assert code == 1
+    assert f"{name} thinks" in out.replace("\n", "")
+    assert "[bold]" not in out
+    assert "[red]" not in out
+    assert {path.name for path in Path("margin").iterdir()} == {
+        "margin.json", "margin.png", "margin.html",
+    }  # fmt: skip
+
+
+def test_what_is_required_is_tried(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(
+        capsys, "margin", str(POLICIES / "ppo-cartpole.zip"), "--env", "CartPole-v1", "--step",
+        "20ms", "--episodes", "4", "--margins", "delay", "--jobs", "1", "--require", "290ms",
+        "--threshold", "1",
+    )  # fmt: skip
+    assert code in (0, 1)
+    assert "300 ms" in out
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--latency=7ms", "7 ms is not a whole number"), ("--at=7ms", "7 ms is not a whole number")],
+)
+def test_times_that_do_not_fit_are_told_before_the_search(
+    tmp_path, monkeypatch, capsys, option, said
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("midstride.measure.finding.Finding._line", None)  # nothing is searched
+    code, _, err = run(
+        capsys, "margin", str(POLICIES / "ppo-cartpole.zip"), "--env", "CartPole-v1", "--step",
+        "20ms", "--episodes", "4", "--jobs", "1", *option.split("="),
+    )  # fmt: skip
+    assert code == 2
+    assert said in err
+
+
+def test_rewards_that_are_none_and_short_episodes():
+    class Strange(gymnasium.Wrapper):
+        def step(self, action):
+            observation, _, *rest = self.env.step(action)
+            return observation, float("nan"), *rest
+
+    def short(wrap):
+        return lambda: wrap(gymnasium.make("CartPole-v1", max_episode_steps=8))
+
+    settings = MarginSettings(episodes=4, margins=("delay",), step="20ms", threshold=1)
+    with pytest.raises(ValueError, match="gave the reward nan in step 1"):
+        margin(lambda observation: 0, short(Strange), settings)
+    found = margin(lambda observation: 0, short(lambda env: env), settings)
+    assert found.curve[-1].at < 8 * 0.02
+    assert found.curve[-1].kept is None

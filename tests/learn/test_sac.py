@@ -7,10 +7,12 @@ import pytest
 from gymnasium import spaces
 from scipy.stats import norm
 
+import midstride
 from midstride.learn.agent import RunSettings, configure_jax
 from midstride.learn.agents import Training
 from midstride.learn.normal import Normaliser
 from midstride.learn.sac import SAC, Network, SACSettings
+from midstride.learn.train import train
 from midstride.learn.trainer import Trainer
 from tests.helpers import FakeEnvs, step_of
 
@@ -191,3 +193,15 @@ def test_a_checkpoint_restores_everything_that_acts_and_learns():
 def test_environments_that_do_not_fit_are_refused_in_a_sentence(task, said):
     with pytest.raises(ValueError, match=said):
         Training.of(task, "sac").check()
+
+
+def test_a_trained_policy_is_saved_and_loads(tmp_path):
+    training = Training.of(
+        "pointmass", "sac", actions="continuous", steps=64, num_envs=4, learning_starts=16,
+        hidden=(8,), replay_size=100, evaluate_every=64, evaluation_episodes=1,
+    )  # fmt: skip
+    train(training, tmp_path / "run")
+    policy = midstride.load(tmp_path / "run")
+    assert policy(np.zeros(policy.observation_size)).shape == (2,)
+    with pytest.raises(ValueError, match="must be of finite numbers"):
+        policy(np.full(policy.observation_size, np.nan))

@@ -238,7 +238,9 @@ class GraspVectorEnv(ManyEnvs):
         flight, slots = self.world.flight, self.layout.pending_slots
         known = {
             "previous_action": flight.action.astype(np.float32),
-            "selection_time": selection_time(flight.latency * TICK_S, self.timing.latency_high_s),
+            "selection_time": selection_time(
+                flight.latency * TICK_S, self.timing.selection_scale_s
+            ),
             "vector_to_go": self.world.vector_to_go(),
         }
         if slots:
@@ -293,7 +295,7 @@ class GraspVectorEnv(ManyEnvs):
             base = np.concatenate([base, sight.places_of(world, ids, pose)], axis=1)
         return self.layout.assemble(
             base,
-            selection_time(world.flight.latency[ids] * TICK_S, self.timing.latency_high_s),
+            selection_time(world.flight.latency[ids] * TICK_S, self.timing.selection_scale_s),
             world.vector_to_go()[ids],
             Past(self.layout, len(ids)),
             previous_action=world.flight.action[ids],
