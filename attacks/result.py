@@ -22,7 +22,7 @@ def record(
     path = output / "attack.json"
     sections: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     sections[section if seed == 0 else f"{section}, seed {seed}"] = {
-        "command": " ".join(["python -m attacks", *sys.argv[1:]]),
+        "command": _command(sys.argv[1:]),
         "seed": seed,
         "seconds": round(seconds, 1),
         "commit": commit(),
@@ -40,6 +40,14 @@ def record(
     }
     write_whole(path, json.dumps(sections, indent=2) + "\n")
     write_whole(output / "table.md", table(sections))
+
+
+def _command(args: list[str]) -> str:
+    """What was typed, but for where the results were put."""
+    if "--output" in args:
+        at = args.index("--output")
+        args = args[:at] + args[at + 2 :]
+    return " ".join(["python -m attacks", *args])
 
 
 def table(sections: Mapping[str, Any]) -> str:
