@@ -74,7 +74,7 @@ def test_a_training_saves_what_it_learned_until_the_fault_and_can_go_on(fault, t
     assert "after 118 steps" in said
     assert left_in(tmp_path / "run") == (118, True)
     assert not (tmp_path / "run" / "policy.safetensors").exists()
-    config = Training.from_dict(Run.open(tmp_path / "run").settings)
+    config = Training.from_dict(Run.open(tmp_path / "run").settings, trust=True)
     longer = config.with_(steps=220)  # an environment without the fault in its first 51 steps
     with pytest.raises(ValueError, match="steps 400 and not 220"):
         train(longer, tmp_path / "run", resume=True)
