@@ -5,6 +5,7 @@ Each runs in a fork of its own: what it starts, and what it breaks, ends with it
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import traceback
@@ -93,6 +94,7 @@ def _in_a_fork(make: Callable[[], Iterator[Any]], section: Section, log: Path) -
         except BaseException:
             os.write(2, traceback.format_exc().encode(errors="replace"))
         finally:
+            atexit._run_exitfuncs()  # which removes what it made; os._exit does not
             os._exit(code)
     os.close(writes)
     with os.fdopen(reads) as pipe:
