@@ -102,15 +102,12 @@ def run(options: Options, console: Console) -> None:
 
 def at(environment: Environment, latency: str) -> Environment:
     """The environment at another latency, measured on the scale that the policy knows."""
-    from midstride.latency import OnScaleOf
     from midstride.latency_text import read_latency
+    from midstride.measure.play import at_latency
 
     changed: dict[str, Any] = {"latency": latency}
     replace(environment, **changed)  # an error in its own words
-    changed["latency"] = OnScaleOf(
-        read_latency(environment.to_dict()["latency"]), read_latency(latency)
-    )
-    return replace(environment, **changed)
+    return at_latency(environment, read_latency(latency))
 
 
 def environment_of(

@@ -85,6 +85,16 @@ class AgentSettings(Settings):
     """gradients are clipped to this norm; 0: not at all"""
 
 
+def check_sizes(settings: Any) -> None:
+    """An error if a layer is empty, or if what learning waits for cannot be remembered."""
+    if any(size < 1 for size in settings.hidden):
+        raise ValueError(f"hidden layers need at least 1 unit, got {settings.hidden}")
+    if settings.replay_size < settings.learning_starts:
+        raise ValueError(
+            f"replay_size must be at least learning_starts ({settings.learning_starts})"
+        )
+
+
 def configure_jax() -> None:
     """Small networks: one thread for XLA, one for physics and NumPy; compiled code is cached."""
     threadpool_limits(1)  # NumPy's acting policy would take the cores from both

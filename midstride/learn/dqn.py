@@ -27,6 +27,7 @@ from midstride.learn.agent import (
     Lap,
     RunSettings,
     Share,
+    check_sizes,
     part_of,
 )
 from midstride.learn.priorities import Prioritised
@@ -64,12 +65,7 @@ class QSettings(AgentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(size < 1 for size in self.hidden):
-            raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
-        if self.replay_size < self.learning_starts:
-            raise ValueError(
-                f"replay_size must be at least learning_starts ({self.learning_starts})"
-            )
+        check_sizes(self)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share
+from midstride.learn.agent import (
+    Agent,
+    AgentSettings,
+    Batch,
+    Count,
+    Lap,
+    RunSettings,
+    Share,
+    check_sizes,
+)
 from midstride.learn.normal import Normaliser
 from midstride.learn.replay import Replay, Row
 from midstride.learn.targets import bellman_target
@@ -67,12 +76,7 @@ class SACSettings(AgentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if any(size < 1 for size in self.hidden):
-            raise ValueError(f"hidden layers need at least 1 unit, got {self.hidden}")
-        if self.replay_size < self.learning_starts:
-            raise ValueError(
-                f"replay_size must be at least learning_starts ({self.learning_starts})"
-            )
+        check_sizes(self)
 
 
 class Actor(eqx.Module):
