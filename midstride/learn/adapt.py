@@ -8,14 +8,18 @@ acts in the world with latency, and is told what would have been right (rounds).
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.disk.files import commit, machine, versions, write_whole
+from midstride.disk.runs import CONFIG
 from midstride.envs.actions import ActionCode
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
@@ -26,9 +30,11 @@ from midstride.learn.collect import Env, layout_of, record_frozen, timing_of, vi
 from midstride.learn.distil import check_actions, distil, errors, labels_of
 from midstride.learn.hindsight import mixed, ticks_within
 from midstride.learn.record import Record, as_record
+from midstride.measure.curve import At, curve, grid
 from midstride.measure.evaluate import EVALUATION_SEED
 from midstride.measure.margin import MarginSettings, place_of
 from midstride.measure.play import Single, nothing
+from midstride.policies import save_policy
 from midstride.policies.fit import fit
 from midstride.timing import Timing
 
@@ -347,3 +353,39 @@ def _check_coverage(inputs: Array, columns: Sequence[str]) -> None:
             "the data always have the same action in flight, so that nothing can be learned of "
             "what it does: give data in which actions vary"
         )
+
+
+def save_adapted(folder: Path, found: Adapted) -> None:
+    """Write the student, as a run that evaluate, margin and watch take."""
+    save_policy(found.policy, folder)
+    environment = found.policy.description.get("environment")
+    if environment is not None:
+        record = {
+            "environment": environment, "agent": {"agent": "adapt"}, "run": {}, "hash": "adapted",
+            "versions": versions(), "commit": commit(), "machine": machine(),
+        }  # fmt: skip
+        write_whole(folder / CONFIG, json.dumps(record, indent=2, allow_nan=False) + "\n")
+
+
+def before_and_after(
+    found: Adapted,
+    policy: Any,
+    make_env: Any,
+    settings: AdaptSettings,
+    on_progress: OnProgress = _quiet,
+) -> tuple[tuple[At, ...], tuple[At, ...]]:
+    """Returns over latencies up to twice the one that it was adapted to: of the policy as it was,
+    and of the student."""
+    work = _Work(policy, make_env, found.latency, replace(settings, pad=False), on_progress)
+    try:
+        latencies_s = grid(work.timing, 2 * found.longest_s)
+        of = len(latencies_s) * len(work.seeds)
+
+        def tell(what: str) -> Callable[[int], None]:
+            return lambda played: on_progress(what, played, of)
+
+        before = curve(work.policy, work.bare, latencies_s, work.seeds, tell("before"))
+        after = curve(found.policy, work.place, latencies_s, work.seeds, tell("after"))
+        return before, after
+    finally:
+        work.close()

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from midstride.latency import LatencyModel
+from midstride.latency import Fixed, LatencyModel
 from midstride.latency_text import latency_name
 from midstride.learn.distil import FitSettings
 from midstride.measure.statistics import interval
-from midstride.seconds import Time
+from midstride.seconds import Time, format_s
 from midstride.settings import Range
 
 
@@ -61,6 +61,9 @@ class Returns:
     def interval(self) -> tuple[float, float]:
         return interval(self.each)
 
+    def summary(self) -> dict[str, Any]:
+        return {"mean": self.mean, "interval": list(self.interval), "returns": list(self.each)}
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -108,9 +111,50 @@ class Adapted:
         return self.kept(self.as_it_is) < self.share
 
     @property
+    def at(self) -> str:
+        """The latency in words."""
+        values_s = self.latency.values_s
+        is_fixed = isinstance(self.latency, Fixed) and len(values_s) == 1
+        return format_s(float(values_s[0])) if is_fixed else latency_name(self.latency)
+
+    def summary(self) -> dict[str, Any]:
+        """What came of it, as a file can hold it."""
+        measured = {"frozen": self.frozen, "as_it_is": self.as_it_is, "adapted": self.adapted}
+        return {
+            "verdict": self.verdict,
+            "took": self.took,
+            "latency": self.at,
+            "latencies_s": sorted({float(min(self.latency.values_s)), self.longest_s}),
+            "knowledge": list(self.knowledge),
+            "kept_before": self.kept(self.as_it_is),
+            "kept_after": self.kept(self.adapted),
+            "share": self.share,
+            "floor": self.floor,
+            "bar": self.floor + self.share * (self.frozen.mean - self.floor),
+            **{name: returns.summary() for name, returns in measured.items()},
+            "best": self.best,
+            "stages": [
+                {
+                    "pairs": stage.pairs,
+                    "held_out": stage.held_out,
+                    "visited": stage.visited,
+                    **stage.returns.summary(),
+                }
+                for stage in self.stages
+            ],
+            "steps_frozen": self.steps_frozen,
+            "steps_latency": self.steps_latency,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def longest_s(self) -> float:
+        return float(max(self.latency.values_s))
+
+    @property
     def verdict(self) -> str:
         """One or two sentences."""
-        at = latency_name(self.latency)
+        at = self.at
         now, before = self.kept(self.adapted), self.kept(self.as_it_is)
         text = f"at {at} it keeps {now:.0%} of what it has without latency ({before:.0%} as it was)"
         if not self.needed:
