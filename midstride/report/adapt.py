@@ -74,8 +74,8 @@ def plot_adapted(record: Mapping[str, Any]) -> Figure:
     left.legend(fontsize=8)
     _plot_stages(right, record)
     took = "took" if record["took"] else "did not take"
-    kept = f"{record['kept_before']:.0%} kept before, {record['kept_after']:.0%} after"
-    figure.suptitle(label(f"{record['name']} at {record['latency']}: the cure {took} ({kept})"))
+    kept = f"keeps {record['kept_before']:.0%}, adapted {record['kept_after']:.0%}"
+    figure.suptitle(f"{label(record['name'])} at {label(record['latency'])} {kept}: it {took}")
     return figure
 
 
@@ -83,11 +83,11 @@ def _plot_stages(axes: Any, record: Mapping[str, Any]) -> None:
     """How far the student's errors reach."""
     stages = record["stages"]
     numbers = range(len(stages))
-    axes.plot(numbers, [s["held_out"] for s in stages], "s-", color="C4", label="not taught")
-    axes.plot(numbers, [s["visited"] for s in stages], "o-", color="C1", label="visits itself")
+    axes.plot(numbers, [s["held_out"] for s in stages], "s-", color="C4", label="held out")
+    axes.plot(numbers, [s["visited"] for s in stages], "o-", color="C1", label="that it visits")
     axes.set_xticks(list(numbers), ["record"] + [f"round {k}" for k in numbers if k])
     axes.set_ylim(bottom=0)
-    axes.set(ylabel="error (half ranges of an action)", title="the student's errors in states it")
+    axes.set(ylabel="error (half ranges of an action)", title="errors of the student, in states")
     axes.title.set_fontsize(9)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
