@@ -95,7 +95,7 @@ def run(options: Options, how: AdaptSettings, console: Console) -> None:
     policy = load(options.policy, options.trust, normalize=options.normalize)
     given = {n: v for n, v in (("period", how.period), ("step", how.step)) if v is not None}
     environment = environment_of(options.policy, options.env, given, options.trust)
-    with _told(console) as tell:
+    with told(console) as tell:
         found = adapt(policy, environment, options.latency, options.data, how, tell)
         curves = before_and_after(found, policy, environment, how, tell)
     name = options.name or Path(options.policy).stem
@@ -110,7 +110,7 @@ def run(options: Options, how: AdaptSettings, console: Console) -> None:
 
 
 @contextmanager
-def _told(console: Console) -> Iterator[OnProgress]:
+def told(console: Console) -> Iterator[OnProgress]:
     """A bar for what is under way."""
     columns = (
         TextColumn("{task.description}", markup=False),
