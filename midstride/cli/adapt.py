@@ -104,6 +104,7 @@ def run(options: Options, how: AdaptSettings, console: Console) -> None:
     save_adapted(options.output, found)
     write_adapted(options.output, {"name": name, "about": about, **found.summary()}, curves)
     _show(name, found, console)
+    _say_range(found, curves, console)
     console.print(saved(options.output, "/adapt.html, adapt.png, adapt.json, policy.safetensors"))
     if not found.took:
         sys.exit(1)
@@ -130,6 +131,26 @@ def told(console: Console) -> Iterator[OnProgress]:
         except KeyboardInterrupt as stop:
             number = number_of(stop)
             raise Interrupted(f"{word(number)}; nothing was written", number) from None
+
+
+def _say_range(found: Adapted, curves: Any, console: Console) -> None:
+    """Over which latencies it keeps enough, before and after."""
+    from midstride.measure.curve import kept_around
+    from midstride.report.adapt import stands
+
+    bar = found.summary()["bar"]
+    before, after = (
+        kept_around(curve, bar, at)
+        for curve, at in zip(curves, (0.0, found.longest_s), strict=True)
+    )
+    console.print(f"It stood {stands(before)}; adapted it stands {stands(after)}.", soft_wrap=True)
+    if found.took and after is not None and after[0] == after[1]:
+        console.print(
+            "That is one latency and no other: if yours varies, adapt to several "
+            f"(--latency episode:{','.join(f'{1e3 * at.latency_s:g}ms' for at in curves[1][:6])}), "
+            "or let decisions wait for the longest (--pad).",
+            soft_wrap=True,
+        )
 
 
 def _show(name: str, found: Adapted, console: Console) -> None:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from midstride.latency import Fixed, LatencyModel
-from midstride.latency_text import latency_name
+from midstride.latency import LatencyModel
 from midstride.learn.distil import FitSettings
 from midstride.measure.statistics import interval
 from midstride.seconds import Time, format_s
@@ -113,9 +112,8 @@ class Adapted:
     @property
     def at(self) -> str:
         """The latency in words."""
-        values_s = self.latency.values_s
-        is_fixed = isinstance(self.latency, Fixed) and len(values_s) == 1
-        return format_s(float(values_s[0])) if is_fixed else latency_name(self.latency)
+        low_s, high_s = float(min(self.latency.values_s)), self.longest_s
+        return format_s(high_s) if low_s == high_s else f"{format_s(low_s)} to {format_s(high_s)}"
 
     def summary(self) -> dict[str, Any]:
         """What came of it, as a file can hold it."""

@@ -51,8 +51,23 @@ def curve(
     return tuple(found)
 
 
-def grid(timing: Timing, longest_s: float, most: int = 9) -> tuple[float, ...]:
+def grid(timing: Timing, longest_s: float, most: int = 11) -> tuple[float, ...]:
     """Latencies from 0 to about `longest_s`, whole ticks, evenly."""
     ticks = max(1, round(longest_s / timing.tick_s))
     chosen = np.unique(np.rint(np.linspace(0, ticks, min(most, ticks + 1))).astype(int))
     return tuple(float(tick * timing.tick_s) for tick in chosen)
+
+
+def kept_around(points: Sequence[At], bar: float, latency_s: float) -> tuple[float, float] | None:
+    """The shortest and the longest latency of those that reach `bar`, without a gap, around one."""
+    at = [point.latency_s for point in points]
+    middle = int(np.argmin(np.abs(np.array(at) - latency_s)))
+    reaches = [point.mean >= bar for point in points]
+    if not reaches[middle]:
+        return None
+    first = last = middle
+    while first > 0 and reaches[first - 1]:
+        first -= 1
+    while last + 1 < len(at) and reaches[last + 1]:
+        last += 1
+    return at[first], at[last]

@@ -11,10 +11,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from midstride.disk.files import commit, machine, versions, write_whole
-from midstride.measure.curve import At
+from midstride.measure.curve import At, kept_around
 from midstride.report.curves import save_figure
 from midstride.report.parts import CSS, html_table, image
 from midstride.scale.words import label
+from midstride.seconds import format_s
 
 RECORD, PICTURE, PAGE = "adapt.json", "adapt.png", "adapt.html"
 _BEFORE, _AFTER, _BAR = "#b5483a", "#2a7f62", "#555555"
@@ -28,6 +29,8 @@ def write_adapted(folder: Path, summary: Mapping[str, Any], curves: Sequence[Seq
     """
     record = {
         **summary,
+        "stands_before": kept_around(curves[0], summary["bar"], 0.0),
+        "stands_after": kept_around(curves[1], summary["bar"], summary["latencies_s"][-1]),
         "before": _points(curves[0]),
         "after": _points(curves[1]),
         "versions": versions(),
@@ -38,6 +41,16 @@ def write_adapted(folder: Path, summary: Mapping[str, Any], curves: Sequence[Seq
     write_whole(folder / RECORD, json.dumps(record, indent=2, allow_nan=False) + "\n")
     save_figure(folder / PICTURE, picture)
     write_whole(folder / PAGE, page(record, picture))
+
+
+def stands(kept: Sequence[float] | None) -> str:
+    """Latencies in words: '10 ms', '20 ms to 50 ms', 'none of these latencies'."""
+    if kept is None:
+        return "none of these latencies"
+    low, high = kept
+    if low == 0:
+        return format_s(high)
+    return f"only {format_s(low)}" if low == high else f"only {format_s(low)} to {format_s(high)}"
 
 
 def _points(curve: Sequence[At]) -> list[dict[str, Any]]:
@@ -65,17 +78,17 @@ def plot_adapted(record: Mapping[str, Any]) -> Figure:
             at, means, yerr=errors, color=colour, marker="o", ms=4, capsize=2, label=words
         )
     left.axhline(record["bar"], color=_BAR, ls="--", lw=1, label=f"{record['share']:.0%} of frozen")
-    for k, value in enumerate(record["latencies_s"]):
-        left.axvline(
-            1e3 * value, color=_AFTER, alpha=0.3, lw=6, label="adapted to" if k == 0 else None
-        )
+    ends = [1e3 * record["latencies_s"][k] for k in (0, -1)]
+    if ends[0] == ends[1]:
+        left.axvline(ends[0], color=_AFTER, alpha=0.25, lw=6, label="adapted to")
+    else:
+        left.axvspan(*ends, color=_AFTER, alpha=0.15, lw=0, label="adapted to")
     left.set(xlabel="latency (ms)", ylabel="return", xlim=(0, None))
     left.grid(alpha=0.25)
     left.legend(fontsize=8)
     _plot_stages(right, record)
-    took = "took" if record["took"] else "did not take"
-    kept = f"keeps {record['kept_before']:.0%}, adapted {record['kept_after']:.0%}"
-    figure.suptitle(f"{label(record['name'])} at {label(record['latency'])} {kept}: it {took}")
+    before, after = stands(record["stands_before"]), stands(record["stands_after"])
+    figure.suptitle(f"{label(record['name'])} stands {before}; adapted {after}")
     return figure
 
 
@@ -119,7 +132,9 @@ def page(record: Mapping[str, Any], picture: Figure) -> str:
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{html.escape(record["name"])}: adapted to latency</title><style>{CSS}</style>
 <h1>{html.escape(record["name"])}</h1>
-<p><strong>{html.escape(record["verdict"])}</strong></p>
+<p><strong>{html.escape(record["verdict"])}</strong> It stood
+{html.escape(stands(record["stands_before"]))}; adapted it stands
+{html.escape(stands(record["stands_after"]))}.</p>
 {image(picture, "return over latency, before and after, and the student's errors")}
 {html_table(rows)}
 <p class=note>Kept: of what the policy has without latency, above {record["floor"]:.4g}. The student
