@@ -5,6 +5,10 @@ worlds that freeze for thought.
 
     python examples/train_experts.py double-pendulum pendulum --seeds 0 1 2
     python examples/train_experts.py --all        # about four hours of one core
+    python examples/train_experts.py double-pendulum --at 1 2
+
+With --at they are trained at so many control steps of latency, knowing the actions in flight: what
+adapted policies are compared with. Of these only returns are kept, in trained_at.jsonl.
 
 Needs both: pip install sbx-rl stable-baselines3. What exists is not trained again. Of SAC the actor
 is kept as a policy of ours, and with --replays its replay, which is data to adapt from.
@@ -17,10 +21,12 @@ os.environ.setdefault(
 )
 
 import argparse
+import itertools
 import json
 import platform
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +39,7 @@ import torch
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from midstride import Concurrent, as_policy
 from midstride.envs.dm_control import DMControlEnv
 from midstride.learn.record import from_replay_buffer, save_record
 from midstride.policies import ActorPolicy, load, save_policy
@@ -71,22 +78,26 @@ def make_env(name: str) -> gymnasium.Env[Any, Any]:
     return gymnasium.make(name)
 
 
-def train(name: str, seed: int, folder: Path, replays: Path | None) -> dict[str, Any]:
-    """Train, save, and tell what came of it in the frozen world."""
-    recipe = RECIPES[name]
-    started = time.perf_counter()
-    env = DummyVecEnv([lambda: Monitor(make_env(recipe.env))])
+def learned(recipe: Recipe, seed: int, make: Callable[[], gymnasium.Env[Any, Any]]) -> Any:
+    """The model after its training."""
+    env = DummyVecEnv([lambda: Monitor(make())])
     if recipe.algorithm == "sac":
         model = sbx.SAC("MlpPolicy", env, seed=seed)
     else:
         model = stable_baselines3.PPO("MlpPolicy", env, seed=seed, device="cpu")
-    model.learn(recipe.steps)
+    return model.learn(recipe.steps)
+
+
+def train(name: str, seed: int, folder: Path, replays: Path | None) -> dict[str, Any]:
+    """Train, save, and tell what came of it in the frozen world."""
+    recipe = RECIPES[name]
+    started = time.perf_counter()
+    model = learned(recipe, seed, lambda: make_env(recipe.env))
     saved = folder / f"{name}-{seed}"
     if recipe.algorithm == "sac":
         if replays is not None:
             replays.mkdir(parents=True, exist_ok=True)
-            space = env.action_space
-            record = from_replay_buffer(model.replay_buffer, space)
+            record = from_replay_buffer(model.replay_buffer, model.action_space)
             save_record(record, replays / f"{name}-{seed}.safetensors")
         saved.mkdir(exist_ok=True)
         save_policy(actor_of(model), saved)
@@ -95,8 +106,30 @@ def train(name: str, seed: int, folder: Path, replays: Path | None) -> dict[str,
         saved = saved.with_suffix(".zip")
         model.save(saved)
     returns = evaluate(load(saved), make_env(recipe.env))
+    return told(f"{name}-{seed}", recipe, seed, returns, started)
+
+
+def train_at(name: str, seed: int, steps: int) -> dict[str, Any]:
+    """Train with control steps of latency, knowing what is in flight; tell what came of it."""
+    recipe = RECIPES[name]
+    started = time.perf_counter()
+    period_s = Concurrent(make_env(recipe.env)).timing.longest_period_s
+
+    def make() -> gymnasium.Env[Any, Any]:
+        knowledge = ("previous_action", "pending_actions")
+        return Concurrent(make_env(recipe.env), steps * period_s, knowledge)
+
+    model = learned(recipe, seed, make)
+    returns = evaluate(as_policy(model), make())
+    return {**told(f"{name}-{seed}-at-{steps}", recipe, seed, returns, started), "at": steps}
+
+
+def told(
+    name: str, recipe: Recipe, seed: int, returns: list[float], started: float
+) -> dict[str, Any]:
+    """What is written down of a training."""
     return {
-        "name": f"{name}-{seed}",
+        "name": name,
         "algorithm": recipe.algorithm,
         "env": recipe.env,
         "steps": recipe.steps,
@@ -163,6 +196,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(8)))
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where policies go")
     parser.add_argument("--replays", type=Path, help="where replays go (default: nowhere)")
+    parser.add_argument("--at", type=int, nargs="+", default=[], metavar="STEPS",
+                        help="control steps of latency to train at, in place of none")  # fmt: skip
     options = parser.parse_args(arguments)
     names = list(RECIPES) if options.all else options.names
     unknown = sorted(set(names) - set(RECIPES))
@@ -171,18 +206,21 @@ def main(arguments: list[str]) -> None:
     sys.path.insert(0, str(EXAMPLES))  # for our own environment
     torch.set_num_threads(1)  # networks this small are slower on several
     options.folder.mkdir(parents=True, exist_ok=True)
-    record = options.folder / RECORD
+    record = options.folder / ("trained_at.jsonl" if options.at else RECORD)
     lines = record.read_text().splitlines() if record.exists() else []
     done = {json.loads(line)["name"] for line in lines}
-    for name in names:
-        for seed in options.seeds:
-            if f"{name}-{seed}" in done:
-                print(f"{name}-{seed}: is there already")
-                continue
+    for name, at, seed in itertools.product(names, options.at or [None], options.seeds):
+        called = f"{name}-{seed}" if at is None else f"{name}-{seed}-at-{at}"
+        if called in done:
+            print(f"{called}: is there already")
+            continue
+        if at is None:
             found = train(name, seed, options.folder, options.replays)
-            with record.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{name}-{seed}: {found['mean_return']} in {found['seconds']} s", flush=True)
+        else:
+            found = train_at(name, seed, at)
+        with record.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(f"{called}: {found['mean_return']} in {found['seconds']} s", flush=True)
 
 
 if __name__ == "__main__":
