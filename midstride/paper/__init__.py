@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "grasp-ablation": "midstride.paper.grasp_ablation",
     "margins": "midstride.paper.margins",
     "adapt": "midstride.paper.adapt",
+    "adapt-data": "midstride.paper.adapt_data",
 }
 
 

@@ -79,16 +79,10 @@ class Options(Settings):
 def reproduce(options: Options, console: Console) -> None:
     """Adapt every policy to every latency, write the table and the picture."""
     started, output = time.perf_counter(), Path(options.output)
-    cells = read_cells(output / "cells.jsonl")
     wanted = list(_wanted(options))
     if not wanted:
         raise ValueError(f"there is no such policy in {options.policies}: train some first")
-    missing = [cell for cell in wanted if _key(cell) not in cells]
-    for found in _made(missing, options, console):
-        cells[_key(found)] = found
-        text = "".join(json.dumps(cell, allow_nan=False) + "\n" for cell in cells.values())
-        write_whole(output / "cells.jsonl", text)
-    chosen = [cells[_key(cell)] for cell in wanted]
+    chosen, missing = complete(wanted, output, options.policies, options.jobs, console)
     rows = table(chosen)
     show_table("Adapted to latency", rows, output / "table.md", console)
     console.print(plain(claim(chosen)))
@@ -100,6 +94,19 @@ def reproduce(options: Options, console: Console) -> None:
     if missing:
         write_provenance(output, options.to_dict(), time.perf_counter() - started)
     console.print(saved(output))
+
+
+def complete(
+    wanted: Sequence[dict[str, Any]], output: Path, policies: str, jobs: int, console: Console
+) -> tuple[list[dict[str, Any]], int]:
+    """The cells that are wanted, those that were not there made; and how many these were."""
+    cells = read_cells(output / "cells.jsonl")
+    missing = [cell for cell in wanted if _key(cell) not in cells]
+    for found in made(missing, policies, jobs, console):
+        cells[_key(found)] = found
+        text = "".join(json.dumps(cell, allow_nan=False) + "\n" for cell in cells.values())
+        write_whole(output / "cells.jsonl", text)
+    return [cells[_key(cell)] for cell in wanted], len(missing)
 
 
 def read_cells(path: Path) -> dict[str, Any]:
@@ -133,14 +140,15 @@ def _wanted(options: Options) -> Iterator[dict[str, Any]]:
             yield {"asked": asked}
 
 
-def _made(
-    cells: Sequence[dict[str, Any]], options: Options, console: Console
+def made(
+    cells: Sequence[dict[str, Any]], policies: str, jobs: int, console: Console
 ) -> Iterator[dict[str, Any]]:
+    """Cells as they are made, in processes side by side."""
     if not cells:
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=1) as pool:
-        futures = [pool.submit(adapt_one, cell["asked"], options.policies) for cell in cells]
+    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+        futures = [pool.submit(adapt_one, cell["asked"], policies) for cell in cells]
         try:
             for k, future in enumerate(as_completed(futures), start=1):
                 found = future.result()
@@ -178,13 +186,10 @@ def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
     else:
         ticks = round(float(asked["latency"]) * period_s / tick_s)
         latency = Fixed(ticks * tick_s)
-    settings = AdaptSettings(
-        steps=asked["steps"],
-        updates=asked["updates"],
-        rounds=asked["rounds"],
-        episodes=asked["episodes"],
-        share=CURED,
-    )
+    how = {name: asked[name] for name in ("steps", "updates", "rounds", "episodes")}
+    if "noise" in asked:
+        how["noise"] = tuple(asked["noise"])
+    settings = AdaptSettings(share=CURED, **how)
     found = adapt(policy, environment, latency, None, settings)
     alone = found.stages[0]
     figures = {
