@@ -2,7 +2,8 @@
 
 Every policy in results/adapt/policies (8 trainings of each task, by examples/train_experts.py) runs
 without latency, at a latency as it is, and adapted to it: from data alone, and with rounds in which
-the student acts at the latency where that was not enough. Latencies: 1, 2, 3 and 5 control steps,
+the student acts at the latency where that was not enough. Beside them, where there are some
+(examples/train_experts.py --at): trained at the latency, knowing what is in flight. Latencies: 1, 2, 3 and 5 control steps,
 half a step, and one that varies from 0.6 to 1.4 steps from decision to decision.
 
 Written down before the runs. Expected: at one and at two steps, on at least five tasks on which the
@@ -22,13 +23,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from midstride.disk.files import write_provenance, write_whole
@@ -83,7 +85,7 @@ def reproduce(options: Options, console: Console) -> None:
     if not wanted:
         raise ValueError(f"there is no such policy in {options.policies}: train some first")
     chosen, missing = complete(wanted, output, options.policies, options.jobs, console)
-    rows = table(chosen)
+    rows = table(chosen, trained_at(Path(options.policies) / "trained_at.jsonl"))
     show_table("Adapted to latency", rows, output / "table.md", console)
     console.print(plain(claim(chosen)))
     write_whole(output / "claim.md", claim(chosen) + "\n")
@@ -212,7 +214,20 @@ def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
     return {"asked": asked, "figures": figures, "more": {name: summary[name] for name in kept}}
 
 
-def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def trained_at(path: Path) -> dict[tuple[str, str], list[float]]:
+    """Returns of trainings at a latency, knowing what is in flight: by task and latency."""
+    found: dict[tuple[str, str], list[float]] = {}
+    if path.exists():
+        needed = {"name": str, "at": int, "mean_return": float}
+        for line in read_json_lines(path, needed, object):
+            key = line["name"].split("-at-")[0].rpartition("-")[0], str(line["at"])
+            found.setdefault(key, []).append(line["mean_return"])
+    return found
+
+
+def table(
+    cells: Sequence[dict[str, Any]], trained: Mapping[tuple[str, str], Sequence[float]]
+) -> list[dict[str, str]]:
     """A line for each task and latency: means over policies, with Student's t interval."""
     rows = []
     for task, latency, group in groups(cells):
@@ -225,7 +240,10 @@ def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         }
         for name in ("as_it_is", "data_alone", "adapted"):
             row[_WORDS[name]] = _mean([figures[name] for figures in group])
-        row["least of them"] = f"{min(figures['adapted'] for figures in group):.0%}"
+        floor = np.mean([figures["floor"] for figures in group])
+        there = (np.array(trained.get((task, latency), ())) - floor) / (frozen.mean() - floor)
+        row["trained there, knowing"] = _mean(there) if len(there) else "-"
+        row["least adapted"] = f"{min(figures['adapted'] for figures in group):.0%}"
         row["policies with rounds"] = str(sum(figures["rounds"] > 0 for figures in group))
         rows.append(row)
     return rows
@@ -270,7 +288,7 @@ def claim(cells: Sequence[dict[str, Any]]) -> str:
     return " ".join(sentences)
 
 
-def _mean(values: Sequence[float]) -> str:
+def _mean(values: Sequence[float] | NDArray[np.floating]) -> str:
     array = np.array(values)
     spread = f" ± {half_width(array):.2f}" if len(array) > 1 else ""
     return f"{array.mean():.2f}{spread}"
