@@ -3,8 +3,9 @@
 Every policy in results/adapt/policies (8 trainings of each task, by examples/train_experts.py) runs
 without latency, at a latency as it is, and adapted to it: from data alone, and with rounds in which
 the student acts at the latency where that was not enough. Beside them, where there are some
-(examples/train_experts.py --at): trained at the latency, knowing what is in flight. Latencies: 1, 2, 3 and 5 control steps,
-half a step, and one that varies from 0.6 to 1.4 steps from decision to decision.
+(examples/train_experts.py --at): trained at the latency, knowing what is in flight. Latencies: 1,
+2, 3 and 5 control steps, half a step, and one that varies from 0.6 to 1.4 steps from decision to
+decision.
 
 Written down before the runs. Expected: at one and at two steps, on at least five tasks on which the
 policies as they are keep less than half of what they have without latency (mean over policies), the
