@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.envs.actions import ActionCode, check_hold
+from midstride.envs.actions import ActionCode, at_rest, check_hold
 from midstride.envs.inside import InsideSteps, Observes
 from midstride.envs.knower import Knower, base_columns, check_fits, widened_space
 from midstride.envs.own_time import mujoco_time, steps_time
@@ -159,6 +159,18 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         steps = self.env.spec.max_episode_steps if self.env.spec else None
         own = self.timing.shortest_period_ticks // self._own_ticks  # steps of the environment's own
         return None if steps is None else -(-steps // own)
+
+    @property
+    def hold_action(self) -> Any:
+        """The action that does what is done before the first decision arrives; None: none does.
+
+        Position actuators stay where they are, which is another control in each episode.
+        """
+        if self._plant is None:
+            return check_hold(self._arguments["hold"], self.env.action_space)
+        rest = at_rest(self.env.action_space)
+        moves = self._arguments["hold"] is not None or self._plant.servos.any() or np.any(rest)
+        return None if moves else rest
 
     @property
     def columns(self) -> tuple[str, ...]:
