@@ -235,6 +235,8 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             raise ValueError(f"within a period of {period} ticks there is no {wanted}")
         if self.timing.latency_bounds_ticks[1]:
             raise ValueError("look_within is for latency 0: with one, observe_switch looks inside")
+        if self._looks:
+            raise ValueError("look_within and observe_switch look at the same steps: take one")
         if self._plant is not None:
             if period != self._own_ticks:
                 raise ValueError("look_within needs a period of one step of the environment's own")

@@ -65,7 +65,7 @@ def record_frozen(
     while len(rows) < steps:
         level = int(np.argmin(made))
         held = int(rng.integers(1, most_held + 1)) if most_held and rng.random() < 0.5 else 0
-        observation, _ = env.reset(seed=int(rng.integers(2**31)))
+        observation = np.array(env.reset(seed=int(rng.integers(2**31)))[0])
         policy.reset()
         over, began = False, len(rows)
         while not over and len(rows) < steps:
@@ -77,6 +77,7 @@ def record_frozen(
             if info["period_s"] < shortest_s:  # it ended inside: what came of no whole step
                 break
             cut = truncated and not terminated
+            after = np.array(after)  # the environment may write the next one into it
             rows.append((observation, action, after, terminated, cut, is_held, info.get("within")))
             observation = after
         lasting += len(rows) > began
