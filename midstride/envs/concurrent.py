@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.envs.actions import ActionCode, check_hold
+from midstride.envs.actions import ActionCode, at_rest, check_hold
 from midstride.envs.inside import InsideSteps, Observes
 from midstride.envs.knower import Knower, base_columns, check_fits, widened_space
 from midstride.envs.own_time import mujoco_time, steps_time
@@ -161,6 +161,18 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         return None if steps is None else -(-steps // own)
 
     @property
+    def hold_action(self) -> Any:
+        """The action that does what is done before the first decision arrives; None: none does.
+
+        Position actuators stay where they are, which is another control in each episode.
+        """
+        if self._plant is None:
+            return check_hold(self._arguments["hold"], self.env.action_space)
+        rest = at_rest(self.env.action_space)
+        moves = self._arguments["hold"] is not None or self._plant.servos.any() or np.any(rest)
+        return None if moves else rest
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The name of every column of the observation."""
         return self.layout.columns
@@ -223,6 +235,8 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             raise ValueError(f"within a period of {period} ticks there is no {wanted}")
         if self.timing.latency_bounds_ticks[1]:
             raise ValueError("look_within is for latency 0: with one, observe_switch looks inside")
+        if self._looks:
+            raise ValueError("look_within and observe_switch look at the same steps: take one")
         if self._plant is not None:
             if period != self._own_ticks:
                 raise ValueError("look_within needs a period of one step of the environment's own")

@@ -148,7 +148,9 @@ class InsideSteps:
             self.at_switch = observation, self._length()
 
     def _observe_within(self) -> None:
-        self.within[self._flight.now - self._began] = self._observe()
+        ticks = self._flight.now - self._began
+        if ticks:  # at 0 is the capture
+            self.within[ticks] = self._observe()
 
     def _observe(self) -> Any:
         """What the environment observes now, without a trace.

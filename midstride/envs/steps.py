@@ -66,7 +66,7 @@ class WholeSteps:
                 total, before = total + reward, sooner + before
                 self._lived = observation, total, before, terminated, truncated, info, lived + 1
             if self._lived[-1] in self._within:
-                self.within[self._lived[-1]] = observation
+                self.within[self._lived[-1]] = kept(observation)
             self._observation, self._over = observation, bool(terminated or truncated)
             if self._over:
                 self._flight.end = self._flight.now + passed
@@ -77,6 +77,7 @@ class WholeSteps:
         self._action = decision[0]
         if not self._look:
             return
-        self.switches.append((self._flight.in_force, self._observation))
+        seen = kept(self._observation)  # the environment may write the next one into it
+        self.switches.append((self._flight.in_force, seen))
         if self.at_switch is None and self._flight.newest_in_force:
-            self.at_switch = self._observation, None
+            self.at_switch = seen, None

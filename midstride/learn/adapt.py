@@ -29,7 +29,8 @@ from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
 from midstride.learn.collect import Env, layout_of, record_frozen, timing_of, visit
 from midstride.learn.distil import check_actions, distil, errors, labels_of
 from midstride.learn.hindsight import mixed, ticks_within
-from midstride.learn.record import Record, as_record
+from midstride.learn.record import Record
+from midstride.learn.sources import as_record
 from midstride.measure.curve import At, curve, grid
 from midstride.measure.evaluate import EVALUATION_SEED
 from midstride.measure.margin import MarginSettings, place_of
@@ -66,8 +67,8 @@ def adapt(
     make_env: makes the bare environment, with no latency; or settings of an environment
     latency: seconds, a text such as 50ms or trace:latencies.csv,up, or a latency model
     data: steps of the frozen world, in order: a `Record`, a replay buffer of Stable-Baselines3 or
-        sbx, a dict of arrays, a dataset of Minari, or the path of a safetensors file (default:
-        they are made here, by the policy with noise)
+        sbx, a dict of arrays, a dataset of Minari, the path of a safetensors file or of one of our
+        runs (default: they are made here, by the policy with noise)
     """
     settings = settings or AdaptSettings()
     began = time.perf_counter()
@@ -175,7 +176,7 @@ class _Work:
                 )  # fmt: skip
             finally:
                 env.close()
-        record = as_record(data, self.space)
+        record = as_record(data, self.space, self.timing.period_s)
         _check_fits(record, self.bare.at(Fixed(0.0)))
         return record
 

@@ -17,7 +17,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from midstride.envs.actions import check_hold
 from midstride.knowledge import Layout
 from midstride.learn.hindsight import Instants
 from midstride.learn.record import FIELDS, Record
@@ -26,6 +25,7 @@ from midstride.timing import Timing
 Array = NDArray[Any]
 OnSteps = Callable[[int], None]  # told how many steps were made
 Env = gymnasium.Env[Any, Any]
+_TRIES = 100  # episodes that may end before anything can be recorded
 
 
 def timing_of(env: Env) -> Timing:
@@ -57,11 +57,15 @@ def record_frozen(
     """
     rows: list[tuple[Any, ...]] = []
     made = np.zeros(len(noise))
-    held_action = check_hold(None, env.action_space)
+    lasting = 0  # episodes of which there is something to record
+    shortest_s = (timing_of(env).shortest_period_ticks - 0.5) * timing_of(env).tick_s
+    held_action = env.get_wrapper_attr("hold_action")
+    if held_action is None:  # what holding does cannot be done by acting
+        most_held = 0
     while len(rows) < steps:
         level = int(np.argmin(made))
         held = int(rng.integers(1, most_held + 1)) if most_held and rng.random() < 0.5 else 0
-        observation, _ = env.reset(seed=int(rng.integers(2**31)))
+        observation = np.array(env.reset(seed=int(rng.integers(2**31)))[0])
         policy.reset()
         over, began = False, len(rows)
         while not over and len(rows) < steps:
@@ -69,11 +73,22 @@ def record_frozen(
             chosen = policy(observation)  # also of what is held: it may have a memory
             action = held_action if is_held else noisy(chosen, noise[level], env.action_space, rng)
             after, _, terminated, truncated, info = env.step(action)
-            over = terminated or truncated or len(rows) + 1 == steps
-            cut = over and not terminated
+            over = terminated or truncated
+            if info["period_s"] < shortest_s:  # it ended inside: what came of no whole step
+                break
+            cut = truncated and not terminated
+            after = np.array(after)  # the environment may write the next one into it
             rows.append((observation, action, after, terminated, cut, is_held, info.get("within")))
             observation = after
-        made[level] += len(rows) - began
+        lasting += len(rows) > began
+        if not lasting and made.sum() >= _TRIES:
+            raise ValueError(
+                f"none of {_TRIES} episodes lasts a whole period: give a shorter period, or let "
+                "episodes last longer"
+            )
+        if len(rows) > began and not rows[-1][3]:
+            rows[-1] = (*rows[-1][:4], True, *rows[-1][5:])  # what follows it is not known
+        made[level] += max(1, len(rows) - began)
         on_steps(len(rows))
     columns = list(zip(*rows, strict=True))
     ticks = columns[-1][0] or {}
@@ -131,6 +146,8 @@ def visit(
             over = terminated or truncated
             made += 1
             for number, at_switch in info["switches"]:
+                if terminated and np.array_equal(at_switch, observation[: len(at_switch)]):
+                    continue  # it came as the episode ended: nothing was right any more
                 inputs.append(seen[number])
                 switches.append(at_switch)
         if over:

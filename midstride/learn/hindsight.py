@@ -28,6 +28,7 @@ from midstride.learn.record import Record
 from midstride.timing import Timing
 
 Array = NDArray[Any]
+_TOGETHER = 64  # steps of a record that get the latencies of one episode
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def hindsight(
     """What an agent with a latency would have observed, wherever the record goes on to its switch.
 
     layout: the columns that it observes: the environment's own, and knowledge of what is in flight
-    selection_time: as it reads there: a share, one for all or (steps,) one for each
+    selection_time: as it reads there: a share, one for all or (steps,) one for each; 0 where
+        nothing is in force yet, for nothing was measured
     """
     check_layout(layout)
     m = -(-latency_ticks // period_ticks)
@@ -76,7 +78,8 @@ def hindsight(
     slots = layout.pending_slots
     in_flight = _codes(record, code)
     base = record.observation if after == 0 else _within(record, after)
-    inputs = np.zeros((len(rows), len(layout.columns)), record.observation.dtype)
+    dtype = base.dtype if base.dtype.kind == "f" else np.float32  # knowledge is no whole number
+    inputs = np.zeros((len(rows), len(layout.columns)), dtype)
     at = layout.slices
     inputs[:, at["base"]] = base[rows]
     if "previous_action" in at:
@@ -89,8 +92,8 @@ def hindsight(
             pending[:, slots - (m - k)] = in_flight[rows + k]
         inputs[:, at["pending_actions"]] = pending.reshape(len(rows), -1)
     if "selection_time" in at:
-        measured = np.broadcast_to(selection_time, len(record))[rows]
-        inputs[:, at["selection_time"]] = measured[:, None]
+        measured = np.where(_nothing(record, m), 0.0, selection_time)
+        inputs[:, at["selection_time"]] = measured[rows, None]
     switch = record.observation_next[rows + last] if m else record.observation[rows]
     return Instants(inputs, switch, rows)
 
@@ -108,14 +111,22 @@ def mixed(
     scale = max(timing.selection_scale_ticks, 1)
     if low == high:
         return hindsight(record, code, layout, period, high, min(1.0, high / scale))
-    earlier = -(-high // period)
-    drawn, _, _ = timing.episode(rng)(len(record) + earlier)
+    # As if an episode began again and again: there may be few of them, and each may have one
+    # latency, or begin elsewhere in a trace.
+    earlier = max(1, -(-high // period))
+    begun = range(-(-len(record) // _TOGETHER))
+    drawn = np.stack([timing.episode(rng)(earlier + _TOGETHER)[0] for _ in begun])
+
+    def ago(captures: int) -> NDArray[np.int64]:
+        """(steps,) the latencies of decisions so many captures before each."""
+        first = earlier - captures
+        return np.asarray(drawn[:, first : first + _TOGETHER].reshape(-1)[: len(record)])
+
     parts = []
-    for ticks in np.unique(drawn[earlier:]).tolist():
-        m = -(-ticks // period)
-        measured = drawn[earlier - m : len(drawn) - m] / scale
+    for ticks in np.unique(ago(0)).tolist():
+        measured = ago(max(1, -(-ticks // period))) / scale
         found = hindsight(record, code, layout, period, ticks, np.minimum(measured, 1.0))
-        chosen = drawn[earlier:][found.rows] == ticks
+        chosen = ago(0)[found.rows] == ticks
         parts.append(
             Instants(found.inputs[chosen], found.observation_switch[chosen], found.rows[chosen])
         )
@@ -154,6 +165,12 @@ def _codes(record: Record, code: ActionCode) -> Array:
     codes = np.stack([code.of(action) for action in record.action])
     codes[record.held] = 0.0
     return codes
+
+
+def _nothing(record: Record, m: int) -> NDArray[np.bool_]:
+    """(n,) whether nothing is in force at the captures."""
+    held = np.asarray(record.held)
+    return held if m else (record.age == 0) | np.roll(held, 1)
 
 
 def _before(record: Record, codes: Array) -> Array:

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.disk.read import MIB
 from midstride.disk.tensors import read_tensors, write_tensors
-from midstride.finite import is_finite
+from midstride.finite import is_finite, misfits
+from midstride.settings import shown
 
 Array = NDArray[Any]
 NEEDED = ("observation", "action", "observation_next", "terminated", "truncated")
 FIELDS = (*NEEDED, "held")
+_FLAGS = ("terminated", "truncated", "held")
 _WITHIN = "within."  # before ticks, in names of a file
 
 
@@ -49,11 +50,14 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.held is None:
-            object.__setattr__(self, "held", np.zeros(len(np.atleast_1d(self.action)), bool))
+            count = _as_array("action", self.action).shape[:1]
+            object.__setattr__(self, "held", np.zeros(count, bool))
         for name in FIELDS:
-            object.__setattr__(self, name, np.asarray(getattr(self, name)))
-        for name in ("terminated", "truncated", "held"):
-            object.__setattr__(self, name, getattr(self, name).astype(bool))
+            object.__setattr__(self, name, _as_array(name, getattr(self, name)))
+        for name in _FLAGS:
+            object.__setattr__(self, name, _as_flags(name, getattr(self, name)))
+        within = {int(t): _as_array(_later(t), array) for t, array in self.within.items()}
+        object.__setattr__(self, "within", within)
         _check_shapes(self)
         _check_numbers(self)
         _check_order(self)
@@ -105,87 +109,7 @@ def joined(records: Sequence[Record]) -> Record:
     )
 
 
-# --- Where records come from ----------------------------------------------------------------------
-
-
-def as_record(data: Any, action_space: spaces.Space[Any]) -> Record:
-    """A record from a record, a replay buffer, a dict of arrays, a dataset of Minari or a file."""
-    if isinstance(data, Record):
-        return data
-    if isinstance(data, (str, Path)):
-        return load_record(data)
-    if isinstance(data, Mapping):
-        unknown = sorted(set(data) - {*FIELDS, "within"})
-        missing = [name for name in NEEDED if name not in data]
-        if unknown or missing:
-            wrong = f"no {', '.join(missing)}" if missing else f"an unknown {unknown[0]!r}"
-            raise ValueError(f"the data have {wrong}: give arrays {', '.join(NEEDED)}")
-        return Record(**data)
-    if callable(getattr(data, "iterate_episodes", None)):
-        return from_minari(data)
-    return from_replay_buffer(data, action_space)
-
-
-def from_minari(dataset: Any) -> Record:
-    """What a dataset of Minari holds; its episodes are flat arrays, or this is an error."""
-    records = []
-    for episode in dataset.iterate_episodes():
-        seen = np.asarray(episode.observations)
-        if seen.ndim != 2:
-            raise ValueError(f"dataset has observations of shape {seen.shape[1:]}, not flat ones")
-        terminated = np.asarray(episode.terminations, bool)
-        truncated = np.asarray(episode.truncations, bool) & ~terminated
-        records.append(Record(seen[:-1], episode.actions, seen[1:], terminated, truncated))
-    if not records:
-        raise ValueError("the dataset holds no episode")
-    return joined(records)
-
-
-def from_replay_buffer(buffer: Any, action_space: spaces.Space[Any]) -> Record:
-    """What a replay buffer of Stable-Baselines3 or of sbx holds, in memory.
-
-    action_space: of the model; the buffer holds continuous actions scaled to [-1, 1]
-    """
-    try:
-        size = buffer.buffer_size if buffer.full else buffer.pos
-        stored = {n: getattr(buffer, n) for n in ("observations", "actions", "dones", "timeouts")}
-        after = buffer.next_observations
-    except AttributeError as error:
-        raise ValueError(
-            "this is no replay buffer of Stable-Baselines3 that holds what was observed next "
-            f"({error}): give model.replay_buffer, made with optimize_memory_usage=False"
-        ) from None
-    if isinstance(stored["observations"], dict):
-        raise ValueError("this replay buffer holds dicts, and a record needs flat observations")
-    if size == 0:
-        raise ValueError("the replay buffer is empty: train first, or give another")
-    order = (np.arange(size) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size
-    records = []
-    for env in range(stored["dones"].shape[1]):
-        of_env = {name: array[order, env] for name, array in stored.items()}
-        timeouts, done = of_env["timeouts"] > 0, of_env["dones"] > 0
-        truncated = timeouts.copy()
-        truncated[-1] |= not done[-1]
-        records.append(
-            Record(
-                observation=of_env["observations"],
-                action=_as_done(of_env["actions"], action_space),
-                observation_next=after[order, env],
-                terminated=done & ~timeouts,
-                truncated=truncated,
-            )
-        )
-    return joined(records)
-
-
-def _as_done(actions: Array, space: spaces.Space[Any]) -> Array:
-    """Actions of a buffer as the environment took them."""
-    if isinstance(space, spaces.Discrete):
-        return actions.reshape(-1).astype(int)
-    if not isinstance(space, spaces.Box):
-        raise ValueError(f"adapt knows continuous and discrete actions, not {space}")
-    low, high = space.low.ravel(), space.high.ravel()
-    return np.asarray(low + (actions.reshape(len(actions), -1) + 1) / 2 * (high - low), np.float32)
+# --- Files ----------------------------------------------------------------------------------------
 
 
 def save_record(record: Record, path: Path) -> None:
@@ -208,6 +132,12 @@ def load_record(path: str | Path) -> Record:
             f"{path} is no record: it has no {', '.join(missing)}; it needs {', '.join(NEEDED)}"
         )
     ticks = {name: name.removeprefix(_WITHIN) for name in arrays if name.startswith(_WITHIN)}
+    unknown = [n for n in arrays if n not in FIELDS and not ticks.get(n, "").isdecimal()]
+    if unknown:
+        raise ValueError(
+            f"{path} is no record: it has an unknown {shown(unknown[0])!r}; arrays are "
+            f"{', '.join(FIELDS)} and {_WITHIN}TICKS"
+        )
     try:
         return Record(
             **{name: arrays[name] for name in FIELDS if name in arrays},
@@ -220,35 +150,61 @@ def load_record(path: str | Path) -> Record:
 # --- Checks ---------------------------------------------------------------------------------------
 
 
+def _later(ticks: int) -> str:
+    return f"what is observed {ticks} ticks later"
+
+
+def _as_array(name: str, values: Any) -> Array:
+    try:
+        return np.asarray(values)
+    except ValueError:  # rows of several lengths
+        raise ValueError(
+            f"{name} must be an array of numbers, got rows of several lengths"
+        ) from None
+
+
+def _as_flags(name: str, array: Array) -> Array:
+    """True or false of each step; 0 and 1 stand for them, as in files of others."""
+    known = array.dtype.kind in "biuf"
+    if not known or not ((array == 0) | (array == 1)).all():
+        raise ValueError(f"{name} must be true or false for each step")
+    return array.astype(bool)
+
+
 def _check_shapes(record: Record) -> None:
-    rows = {name: len(np.atleast_1d(getattr(record, name))) for name in FIELDS}
-    rows |= {f"what is observed {t} ticks later": len(array) for t, array in record.within.items()}
+    counted = {name: getattr(record, name) for name in FIELDS}
+    counted |= {_later(ticks): array for ticks, array in record.within.items()}
+    rows = {name: array.shape[0] if array.ndim else 1 for name, array in counted.items()}
     if len(set(rows.values())) > 1:
         said = ", ".join(f"{count:,} of {name}" for name, count in rows.items())
         raise ValueError(f"a record needs equally many of everything, got {said}")
     if not rows["action"]:
         raise ValueError("the record is empty: it has no step")
-    before, after = record.observation, record.observation_next
-    if before.ndim != 2 or before.shape != after.shape:
+    before = record.observation
+    for name in ("observation_next", *map(_later, record.within)):
+        if before.ndim != 2 or before.shape != counted[name].shape:
+            raise ValueError(
+                "a record needs flat observations (steps, columns), alike before and after each "
+                f"step, got {before.shape} of observation and {counted[name].shape} of {name}"
+            )
+    if record.action.ndim not in (1, 2):
         raise ValueError(
-            "a record needs flat observations (steps, columns), alike before and after each step, "
-            f"got {before.shape} and {after.shape}"
+            f"a record needs actions (steps, size) or (steps,), got {record.action.shape}"
         )
-    if record.action.ndim > 2 or record.terminated.ndim != 1 or record.truncated.ndim != 1:
-        raise ValueError(
-            "a record needs actions (steps, size) or (steps,), and one terminated and one "
-            f"truncated for each step, got {record.action.shape}, {record.terminated.shape} and "
-            f"{record.truncated.shape}"
-        )
+    for name in _FLAGS:
+        if counted[name].ndim != 1:
+            raise ValueError(
+                f"a record needs one {name} for each step, (steps,), got {counted[name].shape}"
+            )
 
 
 def _check_numbers(record: Record) -> None:
-    for name in ("observation", "action", "observation_next"):
-        array = getattr(record, name)
+    numbers = {name: getattr(record, name) for name in NEEDED[:3]}
+    for name, array in (numbers | {_later(t): a for t, a in record.within.items()}).items():
         if array.dtype.kind not in "iuf":
             raise ValueError(f"{name} must be numbers, got {array.dtype}")
         if not is_finite(array):
-            rows = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+            rows = misfits(array).reshape(len(array), -1).any(axis=1)
             raise ValueError(
                 f"{name} of step {int(np.argmax(rows)):,} is not finite ({int(rows.sum()):,} steps "
                 "are not): leave out the episodes that they are in"
