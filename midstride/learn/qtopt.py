@@ -23,7 +23,17 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.learn import cem
-from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share, Tree
+from midstride.learn.agent import (
+    Agent,
+    AgentSettings,
+    Batch,
+    Count,
+    Lap,
+    ReplaySettings,
+    RunSettings,
+    Share,
+    Tree,
+)
 from midstride.learn.critic import Critic
 from midstride.learn.demonstrations import demonstrations
 from midstride.learn.frames import FrameReplay
@@ -42,7 +52,7 @@ _PATCH = 16  # pixels that become one place of the smallest feature map
 
 
 @dataclass(frozen=True)
-class QTOptSettings(AgentSettings):
+class QTOptSettings(ReplaySettings):
     """Of QT-Opt."""
 
     agent: Literal["qtopt"] = "qtopt"

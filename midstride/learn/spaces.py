@@ -42,6 +42,20 @@ def search_space(envs: LearnableEnvs) -> tuple[cem.ActionSpace, int | None]:
     return cem.ActionSpace(low, high, commands.settings), commands.ends
 
 
+def check_continuous(agent: str, envs: LearnableEnvs) -> None:
+    """An error if an actor's Gaussian does not fit: flat observations, actions with bounds."""
+    observed, action = envs.single_observation_space, envs.single_action_space
+    if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
+        raise ValueError(f"{agent} observes a flat Box, not {observed}: images are for qtopt")
+    if not isinstance(action, spaces.Box) or not action.is_bounded():
+        raise ValueError(
+            f"{agent} needs continuous actions with bounds, not {action}; our tasks have them "
+            "with --actions continuous, and dqn chooses between discrete ones"
+        )
+    if envs.hints.commands is not None:
+        raise ValueError(f"{agent} knows no commands beside continuous actions: use qtopt")
+
+
 def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float]:
     """The lowest and the highest value that a state can have."""
     if settings.value_range is not None:
