@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import concurrent, dqn, faults, grasp, margin, qtopt, simulation, sweep, theory
+from benchmarks import (
+    actors,
+    concurrent,
+    dqn,
+    faults,
+    grasp,
+    margin,
+    qtopt,
+    simulation,
+    sweep,
+    theory,
+)
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -12,6 +23,7 @@ BENCHMARKS = {
     "concurrent": concurrent.run,
     "theory": theory.run,
     "dqn": dqn.run,
+    "actors": actors.run,
     "faults": faults.run,
     "sweep": sweep.run,
     "grasp": grasp.run,
