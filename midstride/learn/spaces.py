@@ -56,16 +56,12 @@ def check_continuous(agent: str, envs: LearnableEnvs) -> None:
         raise ValueError(f"{agent} knows no commands beside continuous actions: use qtopt")
 
 
-def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float]:
-    """The lowest and the highest value that a state can have."""
+def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float] | None:
+    """The lowest and the highest value that a state can have, or None if nobody says."""
     if settings.value_range is not None:
-        return settings.value_range
-    if envs.hints.value_bounds is None:
-        raise ValueError(
-            "qtopt learns values between bounds, and this environment does not say what they are: "
-            "give --value-range LOW HIGH, the lowest and the highest discounted return"
-        )
-    return envs.hints.value_bounds(settings.gamma_per_s)
+        return tuple(settings.value_range)
+    bounds = envs.hints.value_bounds
+    return None if bounds is None else bounds(settings.gamma_per_s)
 
 
 def explored(
