@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     actors,
+    adapt,
     concurrent,
     dqn,
     faults,
@@ -29,6 +30,7 @@ BENCHMARKS = {
     "grasp": grasp.run,
     "qtopt": qtopt.run,
     "margin": margin.run,
+    "adapt": adapt.run,
 }
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         Sampled,
         Trace,
     )
+    from midstride.learn.adapt import adapt
+    from midstride.learn.adapted import Adapted, AdaptSettings
     from midstride.measure.decision_time import DecisionTime, decision_time
     from midstride.measure.margin import Margin, margin
     from midstride.policies import Policy, as_policy, load
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptSettings",
+    "Adapted",
     "Concurrent",
     "ConcurrentVector",
     "DecisionTime",
@@ -50,6 +54,7 @@ __all__ = [
     "TaskVectorEnv",
     "Timing",
     "Trace",
+    "adapt",
     "as_policy",
     "decision_time",
     "from_dm_control",
@@ -59,6 +64,8 @@ __all__ = [
 
 # Where each name lives. It is imported when it is first used: MuJoCo takes a quarter of a second.
 _HOMES = {
+    "AdaptSettings": "midstride.learn.adapted",
+    "Adapted": "midstride.learn.adapted",
     "Concurrent": "midstride.envs.concurrent",
     "ConcurrentVector": "midstride.envs.concurrent_vector",
     "DecisionTime": "midstride.measure.decision_time",
@@ -77,6 +84,7 @@ _HOMES = {
     "TaskVectorEnv": "midstride.tasks.env",
     "Timing": "midstride.timing",
     "Trace": "midstride.latency",
+    "adapt": "midstride.learn.adapt",
     "as_policy": "midstride.policies",
     "decision_time": "midstride.measure.decision_time",
     "from_dm_control": "midstride.envs.dm_control",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from midstride.cli import (
+    adapt,
     demo,
     describe,
     evaluate,
@@ -31,6 +32,7 @@ COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "evaluate": evaluate,
     "margin": margin,
+    "adapt": adapt,
     "sweep": sweep,
     "report": report,
     "reproduce": reproduce,

@@ -68,7 +68,10 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             MuJoCo environment pays once per step of its own, which is split in proportion to time
         pending: decisions that are under way now; stale: those that were dropped in this step
         observation_switch: only with observe_switch; what would be observed at the switch, with
-            the new action in force
+            the new action in force; left out where a switch may come after the next observation
+        switches: only with observe_switch; the decisions that came into force in this step, as
+            (its number in the episode, what the environment itself observed then)
+        within: only after look_within; what it observed so many ticks after the capture
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
                 self.layout, code, self._flight, self.timing.selection_scale_ticks
             )
         self._own_ticks = own.ticks
+        self._looks = observe_switch
         self._way = self._way_of(hold, observe_switch)
         self._tick_s, self._most_waiting = self.timing.tick_s, self.timing.most_pending - 1
         self._goes = "vector_to_go" in self.layout.features
@@ -140,8 +144,6 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
 
     def _way_of(self, hold: Any, observe_switch: bool) -> InsideSteps | WholeSteps:
         """How a period is lived: by physics ticks, or by whole steps of the environment."""
-        if observe_switch:
-            _check_switches(self.timing)
         if self._plant is None:
             held = check_hold(hold, self.env.action_space)
             return WholeSteps(self.env, self._flight, held, observe_switch)
@@ -201,9 +203,31 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if knower is not None:
             assert code is not None
             observation = knower.next(observation, code, self._to_go())
-        if way.at_switch is not None:
-            info["observation_switch"] = self._at_switch(observation, *way.at_switch)
+        if self._looks:
+            info["switches"] = tuple(way.switches)
+            if way.at_switch is not None and self.timing.arrives_in_time:
+                info["observation_switch"] = self._at_switch(observation, *way.at_switch)
+        if way.within:
+            info["within"] = way.within
         return observation, reward, terminated, truncated, info
+
+    def look_within(self, ticks: Iterable[int]) -> None:
+        """Observe inside of every period too: so many ticks after each capture.
+
+        `info` then has `within`, what the environment observed by ticks. For worlds that freeze for
+        thought: latency 0, and a period of one step of the environment's own if it is MuJoCo.
+        """
+        wanted = tuple(sorted(set(ticks)))
+        period = self.timing.shortest_period_ticks
+        if not all(0 < tick < period for tick in wanted):
+            raise ValueError(f"within a period of {period} ticks there is no {wanted}")
+        if self.timing.latency_bounds_ticks[1]:
+            raise ValueError("look_within is for latency 0: with one, observe_switch looks inside")
+        if self._plant is not None:
+            if period != self._own_ticks:
+                raise ValueError("look_within needs a period of one step of the environment's own")
+            _check_observes(self.env)
+        self._way.look_within(wanted)
 
     def _pending(self) -> int:
         """Decisions that may still come into force."""
@@ -252,15 +276,6 @@ def _check_environment(env: Any) -> None:
         raise ValueError(f"Concurrent wraps a Gymnasium environment, got {env!r}")
     if _is_concurrent(env):
         raise ValueError("this environment is Concurrent already: wrap it once")
-
-
-def _check_switches(timing: Timing) -> None:
-    """An error unless every decision comes into force before the next observation."""
-    if not timing.arrives_in_time:
-        raise ValueError(
-            "observe_switch needs every decision to come into force before the next observation: "
-            "give a latency of at most the period without lost decisions, or thinker='serial'"
-        )
 
 
 def _check_observes(env: gymnasium.Env[Any, Any]) -> None:

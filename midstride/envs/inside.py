@@ -44,11 +44,20 @@ class InsideSteps:
         self._looks = self._measures_length = False
         # What is observed at the switch of this step; where the actuators are.
         self.at_switch: tuple[Any, Array | None] | None = None
+        self.switches: list[tuple[int, Any]] = []  # of this step: decision, what is observed
+        self._within: tuple[int, ...] = ()  # ticks of a period to look at
+        self.within: dict[int, Any] = {}  # what was observed there
+        self._began = 0  # when this period did
 
     def look_at_switches(self, measure_length: bool) -> None:
         """Observe at the switch; where actuators are too, if asked."""
         self._looks, self._measures_length = True, measure_length
         self.plant.tell_switches(self._observe_switch)
+
+    def look_within(self, ticks: tuple[int, ...]) -> None:
+        """Observe so many ticks after each capture, too; without latency only."""
+        self._within = ticks
+        self.plant.tell_switches(self._observe_within)
 
     def begin(self, observation: Any) -> None:
         """An episode has begun: nothing is in flight."""
@@ -57,9 +66,9 @@ class InsideSteps:
     def live(self, action: Any, code: Any, latency: int, interval: int, lost: bool) -> Lived:
         """From this capture to the next, `interval` ticks later, or to the end of the episode."""
         self._decision, self._decided = (code, latency, lost), False
-        self.at_switch = None
+        self.at_switch, self.switches, self.within = None, [], {}
         flight, inner = self._flight, self._inner
-        began = flight.now
+        self._began = began = flight.now
         # Only while it steps does the environment move through us; otherwise it is untouched.
         inner._step_mujoco_simulation = self._stand_in
         try:
@@ -119,22 +128,38 @@ class InsideSteps:
         if self._decided:
             flight.amend((control, code))
             flight.period(plant, ticks)
+        elif self._within:
+            # The same action again and again: the plant stops, and nothing changes.
+            self._decided, starts = True, (0, *self._within)
+            flight.capture_chunk([(control, code)] * len(starts), starts, latency)
+            flight.period(plant, ticks)
         else:
             self._decided = True
             flight.decide(plant, (control, code), latency, ticks, lost)
 
     def _observe_switch(self) -> None:
-        """Take the environment's observation at the switch, without a trace.
+        """Take the environment's observation at the switch."""
+        flight = self._flight
+        if self.switches and self.switches[-1][0] == flight.in_force:
+            return
+        observation = self._observe()
+        self.switches.append((flight.in_force, observation))
+        if self.at_switch is None and flight.newest_in_force:
+            self.at_switch = observation, self._length()
+
+    def _observe_within(self) -> None:
+        self.within[self._flight.now - self._began] = self._observe()
+
+    def _observe(self) -> Any:
+        """What the environment observes now, without a trace.
 
         Looking must not draw from the environment's generator: observations may be noisy.
         """
-        if self.at_switch is not None or not self._flight.newest_in_force:
-            return
         inner = self._inner
         random = inner.np_random.bit_generator.state
         observation = inner._get_obs()
         inner.np_random.bit_generator.state = random
-        self.at_switch = observation, self._length()
+        return observation
 
     def _length(self) -> Array | None:
         return self.plant.measure_length() if self._measures_length else None

@@ -29,7 +29,14 @@ class WholeSteps:
         self._lived: Lived | None = None
         self._observation: Any = None
         self.at_switch: tuple[Any, None] | None = None  # what is observed at the switch, if asked
+        self.switches: list[tuple[int, Any]] = []  # of this period: decision, what is observed
+        self._within: tuple[int, ...] = ()  # ticks of a period to look at
+        self.within: dict[int, Any] = {}  # what was observed there
         self._over = False
+
+    def look_within(self, ticks: tuple[int, ...]) -> None:
+        """Observe so many ticks after each capture, too."""
+        self._within = ticks
 
     def begin(self, observation: Any) -> None:
         """An episode has begun: nothing is in flight."""
@@ -39,6 +46,7 @@ class WholeSteps:
         """From this capture to the next, `interval` ticks later, or to the end of the episode."""
         check_finite(action)
         self._lived, self.at_switch, self._over = None, None, False
+        self.switches, self.within = [], {}
         self._flight.decide(self, (kept(action), code), latency, interval, lost)
         lived = cast(Lived, self._lived)
         if self._look and self.at_switch is None and self._over:
@@ -57,6 +65,8 @@ class WholeSteps:
                 _, total, sooner, _, _, _, lived = self._lived
                 total, before = total + reward, sooner + before
                 self._lived = observation, total, before, terminated, truncated, info, lived + 1
+            if self._lived[-1] in self._within:
+                self.within[self._lived[-1]] = observation
             self._observation, self._over = observation, bool(terminated or truncated)
             if self._over:
                 self._flight.end = self._flight.now + passed
@@ -65,5 +75,8 @@ class WholeSteps:
 
     def switch(self, decision: tuple[Any, Any]) -> None:
         self._action = decision[0]
-        if self._look and self.at_switch is None and self._flight.newest_in_force:
+        if not self._look:
+            return
+        self.switches.append((self._flight.in_force, self._observation))
+        if self.at_switch is None and self._flight.newest_in_force:
             self.at_switch = self._observation, None

@@ -68,32 +68,50 @@ class Single:
     """Any Gymnasium environment, made concurrent.
 
     make_env: makes the bare one, or settings of ours that make a concurrent one
+    knowledge, trained: of one that a function makes: what is observed of what is in flight, on the
+        scale of the latency that the policy was made for
     """
 
     make_env: Callable[[], gymnasium.Env[Any, Any]] | WrappedSettings
     period_s: float | None = None
     step_s: float | None = None
     thinker: Thinker = "pipelined"
+    knowledge: tuple[str, ...] = ()
+    trained: LatencyModel | None = None
     _made: tuple[LatencyModel, gymnasium.Env[Any, Any]] | None = None
 
     def at(self, latency: LatencyModel) -> gymnasium.Env[Any, Any]:
         """The environment at a latency; the last one is kept."""
         if self._made is None or self._made[0] != latency:
             self.close()
-            self._made = latency, self._make(latency)
+            self._made = latency, self.make(latency)
         return self._made[1]
 
-    def _make(self, latency: LatencyModel) -> gymnasium.Env[Any, Any]:
+    def make(self, latency: LatencyModel, looks: bool = False) -> gymnasium.Env[Any, Any]:
+        """A new one; looks: whether it tells what is observed at switches."""
         if isinstance(self.make_env, WrappedSettings):
-            env = at_latency(self.make_env, latency).make_one()
+            env = at_latency(self.make_env, latency).make_one(None, looks)
             return Guarded(env, self.make_env.task, 0)
         bare = self.make_env()
         if not isinstance(bare, gymnasium.Env):
             raise ValueError(f"make_env must make a Gymnasium environment, it made {bare!r}")
         env = Concurrent(
-            bare, latency, period=self.period_s, step_s=self.step_s, thinker=self.thinker
+            bare,
+            latency if self.trained is None else OnScaleOf(self.trained, latency),
+            self.knowledge,
+            observe_switch=looks,
+            period=self.period_s,
+            step_s=self.step_s,
+            thinker=self.thinker,
         )
         return Guarded(env, str(bare), 0)
+
+    def knowing(self, knowledge: tuple[str, ...], trained: LatencyModel) -> Single:
+        """The same for a policy that knows of what is in flight, made for a latency."""
+        if isinstance(self.make_env, WrappedSettings):
+            changed: dict[str, Any] = {"knowledge": knowledge, "latency": trained}
+            return replace(self, make_env=replace(self.make_env, **changed), _made=None)
+        return replace(self, knowledge=knowledge, trained=trained, _made=None)
 
     def timing(self) -> Timing:
         found: Timing = self.at(Fixed(0.0)).get_wrapper_attr("timing")

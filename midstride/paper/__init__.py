@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "grasp-ablation": "midstride.paper.grasp_ablation",
     "margins": "midstride.paper.margins",
     "agents": "midstride.paper.agents",
+    "adapt": "midstride.paper.adapt",
 }
 
 

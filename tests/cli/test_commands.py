@@ -375,24 +375,26 @@ def test_a_script_can_be_watched(tmp_path, capsys):
     assert (tmp_path / "grasp-scripted-blocking.png").read_bytes().startswith(b"\x89PNG")
 
 
-MEANS = {demo.FROZEN: 700.0, demo.AS_IT_IS: 690.0, demo.UNAWARE: 200.0, demo.AWARE: 680.0}
+MEANS = {
+    demo.FROZEN: 9000.0, demo.AS_IT_IS: 90.0, demo.ADAPTED: 8910.0, demo.UNAWARE: 180.0,
+    demo.KNOWING: 9000.0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, ["hardly loses by it: it has 99%", "29% without", "97% with"]),
-        ({}, ["it is learning that latency breaks, and knowledge repairs it"]),
-        ({demo.AS_IT_IS: 350.0}, ["world loses by it: it has 50% of", "latency breaks both"]),
-        ({demo.AS_IT_IS: 770.0}, ["world loses nothing by it: it has 110% of its return"]),
-        ({demo.AWARE: 400.0}, ["learning that latency breaks, and knowledge helps"]),
-        ({demo.UNAWARE: 675.0}, ["made no clear difference"]),
-        ({demo.AWARE: 20.0}, ["knowledge did not help"]),
-        ({demo.FROZEN: 0.0}, ["give more --steps"]),
+        ({}, ["frozen world falls (1%)", "It is cured in 20 s", "(99%)"]),
+        ({}, ["knowing what is in flight helps: 100% with it, 2% without"]),
+        ({demo.AS_IT_IS: 6300.0}, ["frozen world loses (70%)"]),
+        ({demo.AS_IT_IS: 8990.0}, ["frozen world still stands (100%)"]),
+        ({demo.ADAPTED: 900.0}, ["It is not cured in 20 s", "(10%)"]),
+        ({demo.UNAWARE: 8900.0}, ["in flight hardly matters"]),
+        ({demo.KNOWING: 20.0, demo.UNAWARE: 4500.0}, ["does not help here"]),
     ],
-)  # fmt: skip
+)
 def test_the_demo_says_what_was_measured(changes, said):
-    text = demo.conclusion(MEANS | changes)
+    text = demo.conclusion(MEANS | changes, 20.0)
     for part in said:
         assert part in text
 

@@ -429,11 +429,6 @@ def cartpole(**options):
         (lambda: Concurrent(gymnasium.make("Reacher-v5"), hold=[0.0]), "each of the 2 actuators"),
         (lambda: Concurrent(gymnasium.make("Reacher-v5"), period=0.05), "own steps of 20 ms"),
         (lambda: cartpole(step_s=0.02, knowledge=("vector_to_go",)), "needs position-controlled"),
-        (lambda: cartpole(step_s=0.02, latency=0.04, observe_switch=True), "at most the period"),
-        (
-            lambda: cartpole(step_s=0.02, latency=Lossy(0.02, 0.1), observe_switch=True),
-            "without lost decisions",
-        ),
         (lambda: anything(gymnasium.make_vec("CartPole-v1", 2)), "wrap them in ConcurrentVector"),
         (lambda: anything("CartPole-v1"), "wraps a Gymnasium environment, got 'CartPole-v1'"),
     ],

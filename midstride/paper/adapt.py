@@ -1,0 +1,271 @@
+"""Adapt: policies of others, made fit for latency from steps of the frozen world.
+
+Every policy in results/adapt/policies (8 trainings of each task, by examples/train_experts.py) runs
+without latency, at a latency as it is, and adapted to it: from data alone, and with rounds in which
+the student acts at the latency where that was not enough. Latencies: 1, 2, 3 and 5 control steps,
+half a step, and one that varies from 0.6 to 1.4 steps from decision to decision.
+
+Written down before the runs. Expected: at one and at two steps, on at least five tasks on which the
+policies as they are keep less than half of what they have without latency (mean over policies), the
+adapted ones keep at least 90 % (mean over policies; 8 of each). Where latency varies, less: what is
+right at the switch is then not known at capture. A policy that is far from trained, and a task that
+is not deterministic, may not be cured.
+
+Each cell is a line of cells.jsonl; what is there is not made again. Writes table.md, cells.csv,
+adapt.png and config.json.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from rich.console import Console
+
+from midstride.disk.files import write_provenance, write_whole
+from midstride.disk.read import read_json_lines
+from midstride.learn.adapted import AdaptSettings
+from midstride.measure.statistics import half_width
+from midstride.paper.study import show_table
+from midstride.report.adapt_study import plot_study
+from midstride.report.curves import save_figure
+from midstride.scale.words import plain, saved
+from midstride.settings import Range, Settings
+from midstride.sweep.disk import write_csv
+
+LATENCIES = ("1", "2", "0.5", "jitter", "3", "5")  # in control steps
+SPREAD = 0.4  # of jitter around one step, in steps
+HURT, CURED = 0.5, 0.9  # kept: less than, at least
+TASKS_CURED = 5
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """Options of the experiment."""
+
+    kind: ClassVar[str] = "option"
+
+    tasks: tuple[str, ...] = ()
+    """which tasks, by the names of their policies (default: all that there are)"""
+    latencies: tuple[str, ...] = LATENCIES
+    """in control steps; jitter varies from 0.6 to 1.4 of them"""
+    seeds: tuple[int, ...] = tuple(range(8))
+    """which of a task's policies, by the seeds of their trainings"""
+    steps: Annotated[int, Range(1)] = 20_000
+    """steps of the frozen world that are recorded with each policy"""
+    updates: Annotated[int, Range(1)] = 20_000
+    """gradient steps of each student"""
+    rounds: Annotated[int, Range(0)] = 3
+    """rounds at most with latency"""
+    episodes: Annotated[int, Range(2)] = 20
+    """episodes in which each is measured"""
+    jobs: Annotated[int, Range(1, 256)] = 2
+    """policies that are adapted at once"""
+    policies: str = "results/adapt/policies"
+    """folder of policies, with trained.jsonl, which says where each was trained"""
+    output: str = "results/adapt"
+    """folder for tables, the picture and the configuration"""
+
+
+def reproduce(options: Options, console: Console) -> None:
+    """Adapt every policy to every latency, write the table and the picture."""
+    started, output = time.perf_counter(), Path(options.output)
+    cells = read_cells(output / "cells.jsonl")
+    wanted = list(_wanted(options))
+    if not wanted:
+        raise ValueError(f"there is no such policy in {options.policies}: train some first")
+    missing = [cell for cell in wanted if _key(cell) not in cells]
+    for found in _made(missing, options, console):
+        cells[_key(found)] = found
+        text = "".join(json.dumps(cell, allow_nan=False) + "\n" for cell in cells.values())
+        write_whole(output / "cells.jsonl", text)
+    chosen = [cells[_key(cell)] for cell in wanted]
+    rows = table(chosen)
+    show_table("Adapted to latency", rows, output / "table.md", console)
+    console.print(plain(claim(chosen)))
+    write_whole(output / "claim.md", claim(chosen) + "\n")
+    write_csv(output / "cells.csv", list(chosen[0]["figures"]), (
+        [cell["figures"][name] for name in chosen[0]["figures"]] for cell in chosen
+    ))  # fmt: skip
+    save_figure(output / "adapt.png", plot_study([cell["figures"] for cell in chosen]))
+    if missing:
+        write_provenance(output, options.to_dict(), time.perf_counter() - started)
+    console.print(saved(output))
+
+
+def read_cells(path: Path) -> dict[str, Any]:
+    """What was made before, by what it is."""
+    if not path.exists():
+        return {}
+    lines = read_json_lines(path, {"asked": dict, "figures": dict}, object)
+    return {_key(line): line for line in lines}
+
+
+def _key(cell: Any) -> str:
+    return json.dumps(cell["asked"], sort_keys=True)
+
+
+def _wanted(options: Options) -> Iterator[dict[str, Any]]:
+    """The cells that are asked for: all policies at the first latency, then at the next."""
+    folder = Path(options.policies)
+    lines = read_json_lines(
+        folder / "trained.jsonl", {"name": str, "env": str, "seed": int}, object
+    )
+    for latency in options.latencies:
+        for line in lines:
+            task = line["name"].rpartition("-")[0]
+            if (options.tasks and task not in options.tasks) or line["seed"] not in options.seeds:
+                continue
+            asked = {
+                "policy": line["name"], "env": line["env"], "latency": latency,
+                "steps": options.steps, "updates": options.updates, "rounds": options.rounds,
+                "episodes": options.episodes,
+            }  # fmt: skip
+            yield {"asked": asked}
+
+
+def _made(
+    cells: Sequence[dict[str, Any]], options: Options, console: Console
+) -> Iterator[dict[str, Any]]:
+    if not cells:
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=1) as pool:
+        futures = [pool.submit(adapt_one, cell["asked"], options.policies) for cell in cells]
+        try:
+            for k, future in enumerate(as_completed(futures), start=1):
+                found = future.result()
+                figures = found["figures"]
+                console.print(
+                    f"{k}/{len(cells)} {figures['policy']} at {figures['latency']}: kept "
+                    f"{figures['as_it_is']:.0%}, adapted {figures['data_alone']:.0%}, with rounds "
+                    f"{figures['adapted']:.0%} ({figures['seconds']:.0f} s)"
+                )
+                yield found
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
+    """One cell: a policy at a latency."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from midstride.latency import Fixed, Jittered
+    from midstride.learn.adapt import adapt
+    from midstride.measure.margin import MarginSettings, place_of
+    from midstride.policies import load
+    from midstride.tasks.registry import environment_from
+
+    sys.path.insert(0, str(Path("examples").resolve()))  # our environment of one's own
+    source = Path(policies) / asked["policy"]
+    policy = load(source if source.is_dir() else source.with_suffix(".zip"))
+    env = asked["env"]
+    task = env if env.startswith("dmc:") else f"gym:{env}"
+    trust = env.startswith("own_environment:")  # a file may name no other module to import
+    environment: Any = environment_from({"task": task}, trust=trust)
+    timing = place_of(environment, MarginSettings()).timing()
+    period_s, tick_s = timing.longest_period_s, timing.tick_s
+    if asked["latency"] == "jitter":
+        latency: Any = Jittered(period_s, SPREAD * period_s)
+    else:
+        ticks = round(float(asked["latency"]) * period_s / tick_s)
+        latency = Fixed(ticks * tick_s)
+    settings = AdaptSettings(
+        steps=asked["steps"],
+        updates=asked["updates"],
+        rounds=asked["rounds"],
+        episodes=asked["episodes"],
+        share=CURED,
+    )
+    found = adapt(policy, environment, latency, None, settings)
+    alone = found.stages[0]
+    figures = {
+        "task": asked["policy"].rpartition("-")[0],
+        "policy": asked["policy"],
+        "latency": asked["latency"],
+        "latency_s": float(max(latency.values_s)),
+        "frozen_return": found.frozen.mean,
+        "floor": found.floor,
+        "as_it_is": found.kept(found.as_it_is),
+        "data_alone": found.kept(alone.returns),
+        "adapted": found.kept(found.adapted),
+        "rounds": found.best,
+        "error_held_out": alone.held_out,
+        "error_visited": alone.visited,
+        "seconds": found.seconds,
+    }
+    summary = found.summary()
+    kept = ("frozen", "as_it_is", "adapted", "stages", "verdict")
+    return {"asked": asked, "figures": figures, "more": {name: summary[name] for name in kept}}
+
+
+def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """A line for each task and latency: means over policies, with Student's t interval."""
+    rows = []
+    for task, latency, group in groups(cells):
+        frozen = np.array([figures["frozen_return"] for figures in group])
+        row = {
+            "task": task,
+            "steps of latency": latency,
+            "policies": str(len(group)),
+            "frozen": f"{frozen.mean():.0f}",
+        }
+        for name in ("as_it_is", "data_alone", "adapted"):
+            row[_WORDS[name]] = _mean([figures[name] for figures in group])
+        row["least of them"] = f"{min(figures['adapted'] for figures in group):.0%}"
+        row["policies with rounds"] = str(sum(figures["rounds"] > 0 for figures in group))
+        rows.append(row)
+    return rows
+
+
+_WORDS = {
+    "as_it_is": "kept, as it is",
+    "data_alone": "adapted, data alone",
+    "adapted": "adapted, with rounds if needed",
+}
+
+
+def groups(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """Task, latency and the figures of its policies."""
+    every = [cell["figures"] for cell in cells]
+    for task in dict.fromkeys(figures["task"] for figures in every):
+        for latency in sorted({f["latency"] for f in every if f["task"] == task}):
+            yield task, latency, [f for f in every if (f["task"], f["latency"]) == (task, latency)]
+
+
+def claim(cells: Sequence[dict[str, Any]]) -> str:
+    """What was expected, and what came."""
+    sentences = []
+    for latency in ("1", "2"):
+        hurt, cured = [], []
+        for task, at, group in groups(cells):
+            if at != latency:
+                continue
+            before = np.mean([figures["as_it_is"] for figures in group])
+            after = np.mean([figures["adapted"] for figures in group])
+            if before < HURT:
+                hurt.append(task)
+                if after >= CURED:
+                    cured.append(task)
+        met = "as expected" if len(cured) >= TASKS_CURED else f"expected {TASKS_CURED}"
+        sentences.append(
+            f"At {latency} control step{'s' if latency != '1' else ''} policies as they are keep "
+            f"less than {HURT:.0%} on {len(hurt)} tasks ({', '.join(hurt) or 'none'}); adapted "
+            f"they keep at least {CURED:.0%} on {len(cured)} of these "
+            f"({', '.join(cured) or 'none'}): {met}."
+        )
+    return " ".join(sentences)
+
+
+def _mean(values: Sequence[float]) -> str:
+    array = np.array(values)
+    spread = f" ± {half_width(array):.2f}" if len(array) > 1 else ""
+    return f"{array.mean():.2f}{spread}"
