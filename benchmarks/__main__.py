@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    actors,
     adapt,
     concurrent,
     dqn,
@@ -23,6 +24,7 @@ BENCHMARKS = {
     "concurrent": concurrent.run,
     "theory": theory.run,
     "dqn": dqn.run,
+    "actors": actors.run,
     "faults": faults.run,
     "sweep": sweep.run,
     "grasp": grasp.run,

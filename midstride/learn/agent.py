@@ -65,8 +65,6 @@ class AgentSettings(Settings):
     kind: ClassVar[str] = "setting of the agent"
 
     agent: str
-    target: Literal["full_period", "concurrent"] = "full_period"
-    """full_period: bootstrap at the next observation (Algorithm 1); concurrent: at the switch"""
     gamma_per_s: Annotated[float, Range(1e-6, 0.999999)] = 0.818
     """discount per second: a step of d seconds discounts by gamma^d (0.818 is 0.99 per 50 ms)"""
     learning_rate: Annotated[float, Range(1e-12, 1e3)] = 1e-3
@@ -75,14 +73,47 @@ class AgentSettings(Settings):
     """part of the learning rate that is left in the end; it falls linearly"""
     batch_size: Annotated[int, Range(1, 10**6)] = 256
     """transitions that each update learns from"""
+    max_grad_norm: Annotated[float, Range(0)] = 10.0
+    """gradients are clipped to this norm; 0: not at all"""
+
+    @property
+    def observes_switch(self) -> bool:
+        """Whether it learns from what is observed at the switch."""
+        return False
+
+    @property
+    def remembers(self) -> tuple[str, int]:
+        """The setting that says how many transitions are held at once, and its value."""
+        raise NotImplementedError
+
+    def updates_in(self, steps: int) -> int:
+        """Updates that so many environment steps call for."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ReplaySettings(AgentSettings):
+    """What every agent that learns from a replay can be told."""
+
+    target: Literal["full_period", "concurrent"] = "full_period"
+    """full_period: bootstrap at the next observation (Algorithm 1); concurrent: at the switch"""
     update_every: Annotated[int, Range(1, 10**6)] = 4
     """environment steps per update; fewer learn more from the same experience, and take longer"""
     replay_size: Count = 200_000
     """transitions that are remembered"""
     target_tau: Share = 0.005
     """how much of the online network enters the target network at each update (Polyak)"""
-    max_grad_norm: Annotated[float, Range(0)] = 10.0
-    """gradients are clipped to this norm; 0: not at all"""
+
+    @property
+    def observes_switch(self) -> bool:
+        return self.target == "concurrent"
+
+    @property
+    def remembers(self) -> tuple[str, int]:
+        return "replay_size", self.replay_size
+
+    def updates_in(self, steps: int) -> int:
+        return steps // self.update_every
 
 
 def check_sizes(settings: Any) -> None:
@@ -118,6 +149,7 @@ class Agent(ABC):
     Settings: ClassVar[type[AgentSettings]]
     run_defaults: ClassVar[RunSettings] = RunSettings()
     acts_with: str = "online"  # which weights
+    waits: ClassVar[bool] = False  # whether nothing is done while an update is computed
     policy: Any  # NumPy; acts in training
     replay: Any
 
@@ -128,7 +160,7 @@ class Agent(ABC):
         self.network: Callable[[Any], Any] = lambda w: eqx.combine(unravel(w), static)
         self._shapes = {name: array.shape for name, array in named_arrays(network).items()}
         clip, rate = settings.max_grad_norm, settings.learning_rate
-        updates = max(1, run.steps // settings.update_every)
+        updates = max(1, settings.updates_in(run.steps))
         schedule = optax.linear_schedule(rate, rate * settings.learning_rate_end, updates)
         self._optimiser = optax.chain(
             optax.clip_by_global_norm(clip) if clip > 0 else optax.identity(),
@@ -147,18 +179,18 @@ class Agent(ABC):
     @classmethod
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
         """An error in one sentence if such an agent cannot learn in these environments."""
-        if settings.target == "concurrent" and envs.timing.latency_bounds_ticks[0] == 0:
+        if settings.observes_switch and envs.timing.latency_bounds_ticks[0] == 0:
             raise ValueError(
                 "the concurrent target needs a latency above 0 at every step: with none, the "
                 "switch is the capture and nothing is learned; use target full_period"
             )
-        if settings.target == "concurrent" and not envs.timing.arrives_in_time:
+        if settings.observes_switch and not envs.timing.arrives_in_time:
             raise ValueError(
                 "the concurrent target needs the observation at the switch in every period, and "
                 "with a latency longer than the period, or with lost decisions, there is none: "
                 "use target full_period"
             )
-        if settings.target == "concurrent" and envs.hints.rests:
+        if settings.observes_switch and envs.hints.rests:
             raise ValueError("the concurrent target is for concurrent control: use full_period")
 
     def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:  # noqa: B027
@@ -181,6 +213,10 @@ class Agent(ABC):
     @abstractmethod
     def ready(self, steps: int) -> bool:
         """Whether there is enough to learn from."""
+
+    def calls_for(self, steps: int) -> float:
+        """Updates, and parts of one, that so many environment steps call for once it is ready."""
+        return steps / float(self.settings.update_every)
 
     @abstractmethod
     def sample(self, updates: int) -> Batch:

@@ -17,12 +17,13 @@ from midstride.envs.learnable import Environment
 from midstride.learn.agent import Agent, AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
+from midstride.learn.ppo import PPO
 from midstride.learn.qtopt import QTOpt
 from midstride.learn.sac import SAC
 from midstride.settings import Settings, check_name, shown, types_of
 from midstride.tasks.registry import environment_from, settings_of
 
-AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt, "sac": SAC}
+AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt, "sac": SAC, "ppo": PPO}
 
 
 def agent_called(name: Any) -> type[Agent]:

@@ -25,6 +25,7 @@ from midstride.learn.agent import (
     Batch,
     Count,
     Lap,
+    ReplaySettings,
     RunSettings,
     Share,
     check_sizes,
@@ -39,7 +40,7 @@ from midstride.settings import Range
 
 
 @dataclass(frozen=True)
-class QSettings(AgentSettings):
+class QSettings(ReplaySettings):
     """What DQN and recurrent DQN share."""
 
     levels: Annotated[int, Range(2, MAX_ACTIONS)] = 3

@@ -32,19 +32,18 @@ def make_agent(
     kind: type[Agent], settings: AgentSettings, run: RunSettings, envs: LearnableEnvs, rng: Any
 ) -> Agent:
     """An agent, or an error if what it will remember cannot fit."""
+    name, size = settings.remembers
     try:
         agent: Agent = kind(settings, run, envs, rng)  # type: ignore[arg-type, call-arg]
     except MemoryError as error:
-        raise ValueError(
-            f"replay_size {settings.replay_size:,} cannot fit into memory: {error}"
-        ) from None
+        raise ValueError(f"{name} {size:,} cannot fit into memory: {error}") from None
     held = sum(array.nbytes for array in agent.replay.data.values())
     each = _COPIES * held / (agent.replay.length * run.num_envs)
-    count = min(settings.replay_size, run.steps)
+    count = min(size, run.steps)
     free = available_bytes()
     if free is not None and count * each > free:
         raise ValueError(
-            f"replay_size {settings.replay_size:,} needs {_size(count * each)} of memory, and "
+            f"{name} {size:,} needs {_size(count * each)} of memory, and "
             f"{_size(free)} are free: at most {int(free / each):,} fit"
         )
     return agent

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.learn import cem
-from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share, Tree
+from midstride.learn.agent import Agent, Batch, Count, Lap, ReplaySettings, RunSettings, Share, Tree
 from midstride.learn.critic import Critic
 from midstride.learn.demonstrations import demonstrations
 from midstride.learn.frames import FrameReplay
 from midstride.learn.images import shifted, tinted
 from midstride.learn.spaces import explored, observed_kinds, search_space, value_range
 from midstride.learn.targets import concurrent_target, full_period_target
+from midstride.learn.values import Bounded, Unbounded, Values, paid_in_a_second
 from midstride.policies import CemPolicy
 from midstride.settings import Range
 
@@ -42,14 +43,14 @@ _PATCH = 16  # pixels that become one place of the smallest feature map
 
 
 @dataclass(frozen=True)
-class QTOptSettings(AgentSettings):
+class QTOptSettings(ReplaySettings):
     """Of QT-Opt."""
 
     agent: Literal["qtopt"] = "qtopt"
     """qtopt: Q-learning with continuous actions, chosen by the cross-entropy method"""
     value_range: tuple[float, float] | None = None
-    """the lowest and the highest value that a state can have (default: as the environment says);
-    Q is learned as a share of the way between"""
+    """the lowest and the highest value that a state can have (default: as the environment says): Q
+    is learned as a share of the way between; where nobody says, in units of what a second pays"""
 
     hidden_size: Annotated[int, Range(1)] = 128
     """size of the layers on image features, state and action together"""
@@ -110,9 +111,9 @@ class QTOptSettings(AgentSettings):
 
 
 class QTOpt(Agent):
-    """Q(image, state, knowledge, action), learned by cross-entropy on a sigmoid."""
+    """Q(image, state, knowledge, action), between bounds where they are known."""
 
-    Settings: ClassVar[type[AgentSettings]] = QTOptSettings
+    Settings = QTOptSettings
     critic: type[Critic] = Critic
     run_defaults = RunSettings(
         steps=48_000,
@@ -128,7 +129,8 @@ class QTOpt(Agent):
         self.rng, self._run, self._envs = rng, run, envs
         self.space, ends = search_space(envs)
         self.search = cem.Search(samples=settings.samples, rounds=settings.rounds)
-        self.value_low, self.value_high = value_range(settings, envs)
+        bounds = value_range(settings, envs)
+        self.values: Values = Unbounded(1.0) if bounds is None else Bounded(*bounds)
         kinds = observed_kinds(envs)
         self._sees = "image" in kinds
         hints, blocks = envs.hints, envs.layout.slices
@@ -169,7 +171,6 @@ class QTOpt(Agent):
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
         super().check(settings, envs)
         search_space(envs)
-        value_range(settings, envs)
         kinds = observed_kinds(envs)
         if "image" in kinds and kinds["image"][0][0] % _PATCH:
             size = kinds["image"][0][0]
@@ -200,6 +201,8 @@ class QTOpt(Agent):
         replay = self._new_replay(self.settings.demonstrations)
         envs = make_envs()
         self.demonstrations = demonstrations(envs, replay, self._run.seed, path)
+        if isinstance(self.values, Unbounded):
+            self.values = Unbounded(paid_in_a_second(self.demonstrations.data))
         envs.close()
 
     def tidy(self, folder: Path) -> None:
@@ -286,15 +289,14 @@ class QTOpt(Agent):
         keys = jax.random.split(key, len(state))
         action, first = jax.lax.map(best, (features, keys), batch_size=_SEARCHES)
         second = lagged.score(lagged.encode(state, image)[0], action)
-        low, high = self.value_low, self.value_high
-        value = low + (high - low) * jax.nn.sigmoid(jnp.minimum(first, second))
+        value = self.values.value(jnp.minimum(first, second))
         before, after = batch["reward_before_switch"], batch["reward_after_switch"]
         ended, gamma = batch["terminated"], self.settings.gamma_per_s
         if concurrent:
             y = concurrent_target(before, after, ended, value, gamma, batch["latency_s"])
         else:
             y = full_period_target(before + after, ended, value, gamma, batch["period_s"])
-        return jnp.clip((y - low) / (high - low), 0.0, 1.0)
+        return self.values.label(y)
 
     # --- Fitting: the trainer
 
@@ -307,10 +309,10 @@ class QTOpt(Agent):
             image = self._augmented(batch, key)
             features, predicted = network.encode(batch["state_capture"], image)
             logits = network.score(features, batch["action"])
-            q_loss = optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean()
+            q_loss = self.values.loss(logits, batch["label"])
             auxiliary = self._auxiliary_loss(predicted, batch)
             total = q_loss + s.auxiliary_weight * auxiliary
-            return total, {"q": jax.nn.sigmoid(logits).mean(), "auxiliary": auxiliary}
+            return total, {"q": self.values.told(logits).mean(), "auxiliary": auxiliary}
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
         state = self.step_optimiser(state, gradient)

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from gymnasium import spaces
 from jax import Array
 from numpy.typing import NDArray
 
@@ -32,19 +31,21 @@ from midstride.learn.agent import (
     Batch,
     Count,
     Lap,
+    ReplaySettings,
     RunSettings,
     Share,
     check_sizes,
 )
 from midstride.learn.normal import Normaliser
 from midstride.learn.replay import Replay, Row
+from midstride.learn.spaces import check_continuous
 from midstride.learn.targets import bellman_target
 from midstride.policies.actor import CLIP, LOG_DEVIATION, ActorPolicy
 from midstride.settings import Range
 
 
 @dataclass(frozen=True)
-class SACSettings(AgentSettings):
+class SACSettings(ReplaySettings):
     """Of SAC."""
 
     agent: Literal["sac"] = "sac"
@@ -184,16 +185,7 @@ class SAC(Agent):
     @classmethod
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
         super().check(settings, envs)
-        observed, action = envs.single_observation_space, envs.single_action_space
-        if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
-            raise ValueError(f"sac observes a flat Box, not {observed}: images are for qtopt")
-        if not isinstance(action, spaces.Box) or not action.is_bounded():
-            raise ValueError(
-                f"sac needs continuous actions with bounds, not {action}; our tasks have them "
-                "with --actions continuous"
-            )
-        if envs.hints.commands is not None:
-            raise ValueError("sac knows no commands beside continuous actions: use qtopt")
+        check_continuous("sac", envs)
 
     def policy_of(self, weights: Any) -> ActorPolicy:
         named = self.named(weights)

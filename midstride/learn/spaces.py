@@ -42,16 +42,26 @@ def search_space(envs: LearnableEnvs) -> tuple[cem.ActionSpace, int | None]:
     return cem.ActionSpace(low, high, commands.settings), commands.ends
 
 
-def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float]:
-    """The lowest and the highest value that a state can have."""
-    if settings.value_range is not None:
-        return settings.value_range
-    if envs.hints.value_bounds is None:
+def check_continuous(agent: str, envs: LearnableEnvs) -> None:
+    """An error if an actor's Gaussian does not fit: flat observations, actions with bounds."""
+    observed, action = envs.single_observation_space, envs.single_action_space
+    if not isinstance(observed, spaces.Box) or len(observed.shape) != 1:
+        raise ValueError(f"{agent} observes a flat Box, not {observed}: images are for qtopt")
+    if not isinstance(action, spaces.Box) or not action.is_bounded():
         raise ValueError(
-            "qtopt learns values between bounds, and this environment does not say what they are: "
-            "give --value-range LOW HIGH, the lowest and the highest discounted return"
+            f"{agent} needs continuous actions with bounds, not {action}; our tasks have them "
+            "with --actions continuous, and dqn chooses between discrete ones"
         )
-    return envs.hints.value_bounds(settings.gamma_per_s)
+    if envs.hints.commands is not None:
+        raise ValueError(f"{agent} knows no commands beside continuous actions: use qtopt")
+
+
+def value_range(settings: Any, envs: LearnableEnvs) -> tuple[float, float] | None:
+    """The lowest and the highest value that a state can have, or None if nobody says."""
+    if settings.value_range is not None:
+        return tuple(settings.value_range)
+    bounds = envs.hints.value_bounds
+    return None if bounds is None else bounds(settings.gamma_per_s)
 
 
 def explored(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -56,6 +57,33 @@ def concurrent_target(
     )
     following = jnp.where(terminated, reward_after_switch, bootstrap_switch)
     return reward_before_switch + gamma_per_s**latency_s * following
+
+
+def generalised_advantage(
+    reward: Array,
+    terminated: Array,
+    truncated: Array,
+    value: Array,
+    value_next: Array,
+    discount: Array,
+    trace: float,
+) -> Array:
+    """A_t = d_t + discount_t trace A_{t+1}, d_t = r_t + discount_t V_{t+1} - V_t (Schulman, 2016).
+
+    All are (time, environments). The sum stops where an episode ends. `value_next` is the value of
+    the observation that followed, the last one of an episode that ended: at a time limit it counts,
+    at a termination it does not.
+    """
+    chex.assert_equal_shape([reward, terminated, truncated, value, value_next, discount])
+    error = reward + discount * jnp.where(terminated, 0.0, value_next) - value
+    carried = jnp.where(terminated | truncated, 0.0, discount * trace)
+
+    def back(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        advantage = now[0] + now[1] * after
+        return advantage, advantage
+
+    _, found = jax.lax.scan(back, jnp.zeros_like(error[0]), (error, carried), reverse=True)
+    return found
 
 
 def bellman_target(settings: Any, steps: Any, bootstrap: Callable[[Any], Any]) -> Any:

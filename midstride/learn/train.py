@@ -122,13 +122,18 @@ def steps_until_done(
         agent.remember(step)
         add_returns(trainer, returns, step)
         if agent.ready(trainer.steps):
-            trainer.owed += n / trainer.training.agent.update_every
+            trainer.owed += agent.calls_for(n)
             if trainer.owed >= 1:
                 batches = agent.sample(int(trainer.owed))
                 clock.lap("replay")
-                agent.dispatch(batches, clock.lap if clock.measures else None)
+                if agent.waits:
+                    with clock.of("fitting"):
+                        agent.dispatch(batches)
+                        agent.wait()
+                else:
+                    agent.dispatch(batches, clock.lap if clock.measures else None)
                 trainer.owed -= int(trainer.owed)
-        measured = agent.sync(leave=1)
+        measured = agent.sync(leave=0 if agent.waits else 1)
         if measured is not None:
             trainer.add_losses(measured)
         now = time.perf_counter()

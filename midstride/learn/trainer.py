@@ -25,7 +25,10 @@ from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
 from midstride.settings import one_line, shown
 
-_LOGGED = {"loss", "q", "label", "auxiliary", "temperature", "entropy"}  # of what updates measure
+_LOGGED = {
+    "loss", "q", "label", "auxiliary", "temperature", "entropy", "value_loss", "divergence",
+    "clipped",
+}  # of what updates measure  # fmt: skip
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
 
@@ -52,7 +55,7 @@ class Trainer:
         started = time.perf_counter()
         configure_jax()
         kind, run = agent_called(training.agent.agent), training.run
-        observes_switch = training.agent.target == "concurrent"
+        observes_switch = training.agent.observes_switch
 
         def make_envs() -> LearnableEnvs:
             return training.environment.make(run.num_envs, observe_switch=observes_switch)

@@ -177,6 +177,16 @@ def half_width(values: NDArray[np.floating]) -> float:
     return float(student_t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
 
 
+def welch(first: NDArray[np.floating], second: NDArray[np.floating]) -> tuple[float, float]:
+    """The difference of two means, and half its 95 % interval, whatever the two variances are."""
+    means = float(first.mean() - second.mean())
+    parts = [values.var(ddof=1) / len(values) for values in (first, second)]
+    if sum(parts) == 0:
+        return means, 0.0
+    below = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (first, second), strict=True))
+    return means, float(student_t.ppf(0.975, sum(parts) ** 2 / below) * np.sqrt(sum(parts)))
+
+
 def is_positive(values: NDArray[np.floating], low: float, alpha: float) -> bool:
     """Whether the mean is above 0, with at most `alpha` (one-sided) to be wrong.
 

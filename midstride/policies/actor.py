@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,23 @@ LOG_DEVIATION = (-5.0, 2.0)  # what a log deviation is kept within
 CLIP = 10.0  # normalised observations beyond it are cut: a column that hardly ever moved
 
 
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+}
+_SQUASHES: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "clip": lambda x: x,  # `to_environment` clips
+}
+
+
 class ActorPolicy:
-    """A Gaussian in [-1, 1] through a tanh: `policy(observation) -> action`, or for a batch.
+    """A Gaussian brought into [-1, 1]: `policy(observation) -> action`, or for a batch.
 
     Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained
     to explore has no deviation, and only acts). `description` holds the bounds of the environment's
-    actions (low, high); the weights hold what observations are normalised by.
+    actions (low, high), how they are kept (squash: tanh, or clip) and what is between layers
+    (activation: relu, or tanh); the weights hold what observations are normalised by.
     """
 
     is_recurrent, lstm_size = False, 0
@@ -31,6 +43,8 @@ class ActorPolicy:
         self.description = description
         self._low = np.array(description["low"], np.float32)
         self._high = np.array(description["high"], np.float32)
+        self._squash = _SQUASHES[description.get("squash", "tanh")]
+        self._activation = _ACTIVATIONS[description.get("activation", "relu")]
 
     @property
     def observation_size(self) -> int:
@@ -48,31 +62,39 @@ class ActorPolicy:
             )
         check_finite(x)
         features = self._features(x[None] if x.ndim == 1 else x)
-        action = self.to_environment(np.tanh(self._linear("actor.mean", features)))
+        action = self.to_environment(self._squash(self._linear("actor.mean", features)))
         return action[0] if x.ndim == 1 else action
 
     def sample(self, observation: NDArray[Any], rng: np.random.Generator) -> Array:
-        """Actions drawn for a batch (n, columns), in [-1, 1]."""
+        """Actions drawn for a batch (n, columns): in [-1, 1], or before they are clipped to it."""
         mean, log_deviation = self.distribution(np.asarray(observation, np.float32))
         noise = rng.standard_normal(mean.shape, np.float32)
-        return np.tanh(mean + np.exp(log_deviation) * noise)
+        return self._squash(np.asarray(mean + np.exp(log_deviation) * noise, np.float32))
 
     def to_environment(self, action: Array) -> Array:
-        """Actions in [-1, 1] as the environment takes them."""
-        return np.asarray(self._low + (action + 1) / 2 * (self._high - self._low), np.float32)
+        """Actions in [-1, 1], or clipped to it, as the environment takes them."""
+        share = (np.clip(action, -1, 1) + 1) / 2
+        return np.asarray(self._low + share * (self._high - self._low), np.float32)
 
     def distribution(self, x: Array) -> tuple[Array, Array]:
-        """Mean and log deviation before the tanh, (n, size) each."""
+        """Mean and log deviation before they are squashed: (n, size) each.
+
+        A log deviation that is the same everywhere has no weight, only a bias.
+        """
         features = self._features(x)
-        log_deviation = np.clip(self._linear("actor.log_deviation", features), *LOG_DEVIATION)
-        return self._linear("actor.mean", features), log_deviation
+        mean = self._linear("actor.mean", features)
+        if "actor.log_deviation.weight" in self.weights:
+            log_deviation = self._linear("actor.log_deviation", features)
+        else:
+            log_deviation = np.broadcast_to(self.weights["actor.log_deviation.bias"], mean.shape)
+        return mean, np.clip(log_deviation, *LOG_DEVIATION)
 
     def _features(self, x: Array) -> Array:
         w = self.weights
         x = np.clip((x - w["normal.mean"]) * w["normal.scale"], -CLIP, CLIP)
         layers = 0
         while f"actor.layers.{layers}.weight" in w:
-            x = np.maximum(self._linear(f"actor.layers.{layers}", x), 0)
+            x = self._activation(self._linear(f"actor.layers.{layers}", x))
             layers += 1
         return x
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ _SEARCH: Hints = {
     "floor": _Share, "smoothing": _Share,
 }  # fmt: skip
 _BOUNDS: Hints = {"low": tuple[float, ...], "high": tuple[float, ...]}
+_ACTOR: Hints = {"squash": Literal["tanh", "clip"], "activation": Literal["relu", "tanh"]}
 _CEM: Hints = {"blocks": dict, **_BOUNDS, "settings": list, "search": dict}
 
 
@@ -31,13 +32,14 @@ def check_description(description: dict[str, Any]) -> None:
         if actions is not None and not _is_table(actions):
             raise ValueError("its actions are not a list of numbers, or of lists of them")
         return
-    check_record(description, _BOUNDS if description["kind"] == "actor" else _CEM)
+    is_actor = description["kind"] == "actor"
+    check_record(description, _BOUNDS if is_actor else _CEM, _ACTOR if is_actor else None)
     if len(description["low"]) != len(description["high"]) or not description["low"]:
         raise ValueError("its bounds are of different actions")
     pairs = zip(description["low"], description["high"], strict=True)
     if not all(low <= high for low, high in pairs):
         raise ValueError("its lowest actions are above its highest")
-    if description["kind"] == "actor":
+    if is_actor:
         return
     if not _is_table(description["settings"]):
         raise ValueError("its settings are not a list of lists of numbers")

@@ -103,7 +103,11 @@ def check_trials(trials: Sequence[Trial]) -> None:
     """An error before anything starts if a training does not fit together."""
     # Making an environment takes time: one is made for all trials that only learn differently.
     distinct = {
-        (trial.training.environment, trial.training.agent.agent, trial.training.agent.target): trial
+        (
+            trial.training.environment,
+            trial.training.agent.agent,
+            trial.training.agent.observes_switch,
+        ): trial
         for trial in reversed(trials)
     }
     for trial in distinct.values():

@@ -538,6 +538,7 @@ def test_bad_settings_are_named(options, message):
     [
         ("pointmass", {"actions": "continuous", "latency": "25ms", "knowledge": ("vector_to_go",)}),
         ("gym:Reacher-v5", {"value_range": (-20.0, 0.0), "knowledge": ("previous_action",)}),
+        ("gym:Pendulum-v1", {}),  # nobody says what its values can be
         ("gym:InvertedPendulum-v5", {"value_range": (0.0, 100.0), "target": "concurrent",
                                      "latency": "20ms"}),
     ],

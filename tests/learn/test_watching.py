@@ -18,11 +18,12 @@ from midstride.tasks import pointmass
 from tests.helpers import step_of
 
 SHARED = {
-    "steps": 640, "num_envs": 4, "batch_size": 16, "replay_size": 400, "update_every": 3,
+    "steps": 640, "num_envs": 4, "batch_size": 16,
     "latency": "50ms", "knowledge": ("vector_to_go",),
     "evaluate_every": 640, "evaluation_episodes": 1, "checkpoint_every": 10**9,
 }  # fmt: skip
-VALUES = {"hidden": (8,), "learning_starts": 100}
+REPLAY = {"replay_size": 400, "update_every": 3}
+VALUES = {**REPLAY, "hidden": (8,), "learning_starts": 100}
 AGENTS = {
     "dqn": ("dqn", VALUES),
     "prioritised": (
@@ -31,10 +32,11 @@ AGENTS = {
     ),
     "drqn": ("drqn", {**VALUES, "lstm_size": 8, "segment": 4, "burn_in": 2}),
     "sac": ("sac", {**VALUES, "actions": "continuous"}),
+    "ppo": ("ppo", {"hidden": (8,), "rollout": 72, "epochs": 2, "actions": "continuous"}),
     "qtopt": (
         "qtopt",
         {
-            "actions": "continuous", "hidden_size": 8, "samples": 8, "demonstrations": 80,
+            **REPLAY, "actions": "continuous", "hidden_size": 8, "samples": 8, "demonstrations": 80,
             "offline_updates": 8, "target_lag": 7,
         },
     ),
@@ -42,8 +44,8 @@ AGENTS = {
 
 
 IMAGES = {
-    "hidden_size": 8, "samples": 8, "demonstrations": 80, "offline_updates": 8, "target_lag": 7,
-    "auxiliary_updates": 100, "image_size": 16, "scenes": 8, "latency": "80ms",
+    **REPLAY, "hidden_size": 8, "samples": 8, "demonstrations": 80, "offline_updates": 8,
+    "target_lag": 7, "auxiliary_updates": 100, "image_size": 16, "scenes": 8, "latency": "80ms",
 }  # fmt: skip
 
 
