@@ -41,7 +41,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from midstride import Concurrent, as_policy
 from midstride.envs.dm_control import DMControlEnv
-from midstride.learn.record import from_replay_buffer, save_record
+from midstride.learn.record import save_record
+from midstride.learn.sources import from_replay_buffer
 from midstride.policies import ActorPolicy, load, save_policy
 
 EXAMPLES = Path(__file__).parent
