@@ -36,6 +36,9 @@ Batch = dict[str, NDArray[Any]]
 Lap = Callable[[str], None]  # called when a piece of work, which it is told, is done
 Share = Annotated[float, Range(0, 1)]
 Count = Annotated[int, Range(1, 10**12)]
+LivedAt = Annotated[
+    str | float | None, "a latency such as 0, 25ms, 0.025 (seconds) or episode:0,25ms"
+]
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,11 @@ class AgentSettings(Settings):
     """how much of the online network enters the target network at each update (Polyak)"""
     max_grad_norm: Annotated[float, Range(0)] = 10.0
     """gradients are clipped to this norm; 0: not at all"""
+
+    @property
+    def lived_at(self) -> str | float | None:
+        """Latency at which steps are taken in training; None: that of the environment."""
+        return None
 
 
 def check_sizes(settings: Any) -> None:

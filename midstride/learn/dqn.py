@@ -25,12 +25,14 @@ from midstride.learn.agent import (
     Batch,
     Count,
     Lap,
+    LivedAt,
     RunSettings,
     Share,
     check_sizes,
     part_of,
 )
 from midstride.learn.priorities import Prioritised
+from midstride.learn.relabel import Hindsight, check_hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
 from midstride.learn.targets import bellman_target, best_next
@@ -78,11 +80,22 @@ class DQNSettings(QSettings):
     """rewards summed before the bootstrap (full_period only)"""
     prioritised: bool = False
     """sample transitions in proportion to their last error"""
+    hindsight_from: LivedAt = None
+    """take the steps of training at this latency, 0 in the frozen world, and learn from them, in
+    hindsight, what they would have been at the environment's latency (docs/hindsight.md)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.target == "concurrent" and self.n_step != 1:
             raise ValueError("the concurrent target has its bootstrap at the switch: use n_step 1")
+        if self.hindsight_from is not None and (self.n_step != 1 or self.prioritised):
+            raise ValueError(
+                "hindsight draws single transitions evenly: use n_step 1, unprioritised"
+            )
+
+    @property
+    def lived_at(self) -> str | float | None:
+        return self.hindsight_from
 
 
 class Head(eqx.Module):
@@ -139,7 +152,9 @@ class DQN(Agent):
         self.actions = len(choices)
         super().__init__(settings, run, self.make_network(settings, columns, run.seed))
         self.row = Row(columns, settings.target == "concurrent")
-        self.replay = Replay(settings.replay_size, run.num_envs, self.row, self.lstm_size)
+        self.hindsight = Hindsight.of(settings, envs, self.row)
+        row = self.row if self.hindsight is None else self.hindsight.row
+        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
         scale = settings.reward_scale
         self._reward_scale = envs.hints.reward_scale if scale is None else scale
         self.policy = self.policy_of(self.state["online"])
@@ -160,6 +175,7 @@ class DQN(Agent):
                 f"{settings.agent} observes a flat Box, not {space}: images are for qtopt"
             )
         action_table(envs.single_action_space, settings.levels)
+        check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> QPolicy:
         actions = None if self.table is None else self.table.tolist()
@@ -189,7 +205,8 @@ class DQN(Agent):
 
     def ready(self, steps: int) -> bool:
         held = min(self.replay.added, self.replay.length)
-        return steps >= self.settings.learning_starts and held >= self.span
+        span = self.span if self.hindsight is None else self.hindsight.span
+        return steps >= self.settings.learning_starts and held >= span
 
     # --- Learning
 
@@ -197,6 +214,8 @@ class DQN(Agent):
         """Batches (updates, batch_size, ...)."""
         s, replay = self.settings, self.replay
         shape = (updates, s.batch_size)
+        if self.hindsight is not None:
+            return {"transitions": self.hindsight.sample(replay, self.rng, shape)}
         if self._priorities is not None:
             rows, envs, weights = self._priorities.sample(self.rng, shape)
             found = replay.gather(rows, envs, s.n_step, s.gamma_per_s)

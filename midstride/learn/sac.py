@@ -32,11 +32,13 @@ from midstride.learn.agent import (
     Batch,
     Count,
     Lap,
+    LivedAt,
     RunSettings,
     Share,
     check_sizes,
 )
 from midstride.learn.normal import Normaliser
+from midstride.learn.relabel import Hindsight, check_hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.targets import bellman_target
 from midstride.policies.actor import CLIP, LOG_DEVIATION, ActorPolicy
@@ -73,10 +75,17 @@ class SACSettings(AgentSettings):
     """wanted entropy of the policy (default: minus the number of action dimensions)"""
     temperature: Annotated[float, Range(1e-9)] = 1.0
     """what entropy is worth at the start; it is learned from there on"""
+    hindsight_from: LivedAt = None
+    """take the steps of training at this latency, 0 in the frozen world, and learn from them, in
+    hindsight, what they would have been at the environment's latency (docs/hindsight.md)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self)
+
+    @property
+    def lived_at(self) -> str | float | None:
+        return self.hindsight_from
 
 
 class Actor(eqx.Module):
@@ -175,7 +184,9 @@ class SAC(Agent):
         self.state["key"] = jax.random.key_data(jax.random.key(run.seed + 1))
         self.entropy = -float(self.size) if settings.entropy is None else settings.entropy
         self.row = Row(columns, settings.target == "concurrent", actions=self.size)
-        self.replay = Replay(settings.replay_size, run.num_envs, self.row)
+        self.hindsight = Hindsight.of(settings, envs, self.row)
+        row = self.row if self.hindsight is None else self.hindsight.row
+        self.replay = Replay(settings.replay_size, run.num_envs, row)
         self.normal = Normaliser(columns) if settings.normalise else None
         self._columns = columns
         self.policy = self.policy_of(self.state["online"])
@@ -194,6 +205,7 @@ class SAC(Agent):
             )
         if envs.hints.commands is not None:
             raise ValueError("sac knows no commands beside continuous actions: use qtopt")
+        check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> ActorPolicy:
         named = self.named(weights)
@@ -220,19 +232,27 @@ class SAC(Agent):
 
     def remember(self, step: Step) -> None:
         self.replay.add(step, self.settings.reward_scale)
-        if self.normal is not None:
+        if self.normal is not None and self.hindsight is None:
             self.normal.add(step.observation_capture)
 
     def ready(self, steps: int) -> bool:
-        return steps >= self.settings.learning_starts
+        held = min(self.replay.added, self.replay.length)
+        span = 1 if self.hindsight is None else self.hindsight.span
+        return steps >= self.settings.learning_starts and held >= span
 
     # --- Learning
 
     def sample(self, updates: int) -> Batch:
         """Batches (updates, batch_size, ...), and what observations are normalised by."""
         shape = (updates, self.settings.batch_size)
-        rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
-        found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
+        if self.hindsight is None:
+            rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
+            found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
+        else:
+            found = self.hindsight.sample(self.replay, self.rng, shape)
+            if self.normal is not None:  # what is learned from is not what was seen
+                seen = found[0, :, self.row.places["observation_capture"]]
+                self.normal.add(seen)
         mean, scale = self._normal()
         return {"transitions": found, "mean": mean, "scale": scale}
 

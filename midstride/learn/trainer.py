@@ -52,10 +52,12 @@ class Trainer:
         started = time.perf_counter()
         configure_jax()
         kind, run = agent_called(training.agent.agent), training.run
-        observes_switch = training.agent.target == "concurrent"
+        lived = training.lived
+        moves_target = lived != training.environment and "vector_to_go" in lived.knowledge
+        observes_switch = training.agent.target == "concurrent" or moves_target
 
         def make_envs() -> LearnableEnvs:
-            return training.environment.make(run.num_envs, observe_switch=observes_switch)
+            return lived.make(run.num_envs, observe_switch=observes_switch)
 
         check_environments(training.environment, run)
         envs = make_envs()
