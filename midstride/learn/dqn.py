@@ -31,8 +31,9 @@ from midstride.learn.agent import (
     check_sizes,
     part_of,
 )
+from midstride.learn.hindsight import check_hindsight
 from midstride.learn.priorities import Prioritised
-from midstride.learn.relabel import Hindsight, check_hindsight
+from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
 from midstride.learn.targets import bellman_target, best_next

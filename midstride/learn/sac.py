@@ -37,8 +37,9 @@ from midstride.learn.agent import (
     Share,
     check_sizes,
 )
+from midstride.learn.hindsight import check_hindsight
 from midstride.learn.normal import Normaliser
-from midstride.learn.relabel import Hindsight, check_hindsight
+from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.targets import bellman_target
 from midstride.policies.actor import CLIP, LOG_DEVIATION, ActorPolicy

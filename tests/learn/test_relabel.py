@@ -16,7 +16,8 @@ from midstride.envs.wrapped import WrappedSettings
 from midstride.knowledge import Layout
 from midstride.latency import Fixed, OnScaleOf, PerEpisode
 from midstride.learn.agents import Training
-from midstride.learn.relabel import Hindsight, Plan
+from midstride.learn.hindsight import Plan
+from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.train import train
 from midstride.learn.trainer import Trainer
@@ -138,7 +139,7 @@ def test_latencies_are_drawn_evenly_from_what_is_held():
     assert (fields["reward_before_switch"] == 10 * times).all()
 
 
-# --- Our tasks, at any tick, against the environment at that latency -------------------------------
+# --- Our tasks, at any tick, against the environment at that latency -----------------------------
 
 
 class Lived:
@@ -316,7 +317,7 @@ class ShortPendulum(gymnasium.Env):
         return self.state.copy(), paid, bool(abs(angle) > 1.0), self.steps >= 9, {}
 
 
-gymnasium.register("ShortPendulumForRelabel-v0", ShortPendulum)
+gymnasium.register("ShortPendulumForRelabel-v0", lambda **options: ShortPendulum(**options))
 OTHERS = {
     "InvertedDoublePendulum-v5": {"seconds": 0.05, "tick": 0.01},
     # MuJoCo's own pay for the action that they are handed, when it is decided, not when it acts.
@@ -327,9 +328,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@given(
-    whole=st.integers(1, 4), part=st.floats(0, 1, exclude_max=True), seed=st.integers(0, 10**6)
-)
+@given(whole=st.integers(1, 4), part=st.floats(0, 1, exclude_max=True), seed=st.integers(0, 10**6))
 @settings(max_examples=5)
 def test_environments_of_others_by_whole_periods(name, whole, part, seed):
     """Decisions of `whole` periods more, after as many at rest: the same happens, step by step."""
