@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "grasp-latencies": "midstride.paper.grasp_latencies",
     "grasp-ablation": "midstride.paper.grasp_ablation",
     "margins": "midstride.paper.margins",
+    "regimes": "midstride.paper.regimes",
 }
 
 
