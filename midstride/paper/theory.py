@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from midstride.disk.files import write_provenance
-from midstride.paper.study import show_table
+from midstride.disk.files import write_provenance, write_whole
 from midstride.report.curves import save_figure
 from midstride.scale.words import saved
 from midstride.settings import Settings
@@ -146,16 +145,29 @@ def hindsight_rows() -> list[dict[str, str]]:
                 rows.append(
                     {
                         "slip": f"{slip:g}",
-                        "latency (periods)": str(periods),
-                        "random actions": f"{share:.0%}",
+                        "periods": str(periods),
+                        "random": f"{share:.0%}",
                         "frozen": f"{found.frozen:.2f}",
-                        "best at the latency": f"{found.best:.2f}",
+                        "best late": f"{found.best:.2f}",
                         "distilled": f"{found.distilled:.2f}",
                         "relabelled": f"{found.relabelled:.2f}",
                         "believed": f"{found.believed:.2f}",
                     }
                 )
     return rows
+
+
+def show_hindsight(path: Path, console: Console) -> None:
+    """The table on the console and as Markdown."""
+    rows = hindsight_rows()
+    lines = [list(rows[0]), ["---:"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    table = Table(title="Hindsight: values from the first switch on", box=box.SIMPLE_HEAD)
+    for heading in lines[0]:
+        table.add_column(heading, justify="right")
+    for cells in lines[2:]:
+        table.add_row(*cells)
+    console.print(table)
+    write_whole(path, "".join(f"| {' | '.join(cells)} |\n" for cells in lines))
 
 
 def plot(rows: list[Row]) -> Figure:
@@ -193,8 +205,7 @@ def reproduce(options: Options, console: Console) -> None:
     ]
     console.print(make_table(rows))
     console.print(explain(rows))
-    title = "Hindsight: values from the first switch on"
-    show_table(title, hindsight_rows(), output / "hindsight.md", console)
+    show_hindsight(output / "hindsight.md", console)
     save_figure(output / "values.png", plot(rows))
     lines = ([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
     write_csv(output / "table.csv", ["slip", "latency", *rows[0].values], lines)
