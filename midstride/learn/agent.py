@@ -92,6 +92,11 @@ class AgentSettings(Settings):
         """Latency at which steps are taken in training; None: that of the environment."""
         return None
 
+    @property
+    def recorded_in(self) -> str | None:
+        """The run whose replay is learned from, without a step; None: steps are taken."""
+        return None
+
 
 def check_sizes(settings: Any) -> None:
     """An error if a layer is empty, or if what learning waits for cannot be remembered."""

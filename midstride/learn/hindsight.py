@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from midstride.disk.runs import checkpoints_in, read_checkpoint, read_record
 from midstride.envs.learnable import LearnableEnvs
 from midstride.knowledge import Layout
 from midstride.latency import Fixed, LatencyModel, OnScaleOf, PerEpisode
-from midstride.learn.replay import Row
+from midstride.latency_text import read_latency
+from midstride.learn.agent import part_of
+from midstride.learn.replay import Replay, Row
 from midstride.seconds import format_on_grid
+from midstride.settings import shown
 from midstride.timing import Timing
 
 
@@ -30,14 +35,18 @@ class Plan:
     scale: int  # the latency that selection time shows as 1
 
     @classmethod
-    def of(cls, envs: LearnableEnvs) -> Plan:
-        """Of environments that are lived in at another latency than they are meant for."""
+    def of(cls, envs: LearnableEnvs, acts: bool = True) -> Plan:
+        """Of environments that are lived in at another latency than they are meant for.
+
+        acts: whether what is learned acts there, and must be learned at the latency lived at too
+        """
         timing = envs.timing
         assert isinstance(timing.latency, OnScaleOf)
         _check_model(timing.latency.latency, "lived at")
         _check_model(timing.latency.trained, "learned")
         lived = _ticks(timing.latency.latency, timing)
-        learned = tuple(sorted({*lived, *_ticks(timing.latency.trained, timing)}))
+        asked = _ticks(timing.latency.trained, timing)
+        learned = tuple(sorted({*lived, *asked})) if acts else asked
         plan = cls(
             envs.layout,
             lived,
@@ -137,13 +146,56 @@ class Plan:
 def check_hindsight(settings: Any, envs: LearnableEnvs) -> None:
     """An error in one sentence if an agent cannot learn in hindsight what it is asked to."""
     if settings.lived_at is None:
+        if settings.recorded_in is not None:
+            raise ValueError("hindsight_run needs hindsight_from, the latency that it was lived at")
         return
     if settings.target == "concurrent":
         raise ValueError(
             "the concurrent target needs the observation at each switch, which hindsight moves: "
             "use target full_period"
         )
-    Plan.of(envs)
+    Plan.of(envs, settings.recorded_in is None)
+
+
+def restore_recorded(replay: Replay, folder: Path, training: Any) -> None:
+    """Put the replay that another run kept in place of steps of one's own.
+
+    An error in one sentence if it is of other environments than those that training would live in.
+    """
+    record, found = read_record(folder), checkpoints_in(folder)
+    if not found:
+        raise ValueError(
+            f"{folder} kept no replay: that is in a checkpoint, which midstride train leaves"
+        )
+    theirs = {**record["environment"], **record["agent"]}
+    ours = {**training.environment.to_dict(), **training.agent.to_dict()}
+    lived = training.agent.lived_at
+    for name in ("task", "agent", "reward_scale", *training.environment.to_dict()):
+        mine = lived if name == "latency" else ours.get(name)
+        if _plain(name, theirs.get(name)) != _plain(name, mine):
+            raise ValueError(
+                f"{folder} was trained with {name} {shown(repr(theirs.get(name)))}, and what is to "
+                f"be learned from it needs {shown(repr(mine))}"
+            )
+    arrays = part_of(read_checkpoint(found[-1])[0], "replay")
+    held, room = arrays["transitions"], replay.data["transitions"]
+    if held.shape[1:] != room.shape[1:]:
+        raise ValueError(
+            f"{folder} has {held.shape[1]} environments and rows of {held.shape[2]} numbers, not "
+            f"{room.shape[1]} and {room.shape[2]}: give the same num_envs, and latencies that are "
+            "whole periods apart"
+        )
+    if len(held) > len(room):
+        steps = held.shape[0] * held.shape[1]
+        raise ValueError(f"{folder} kept {steps:,} steps: give a replay_size of as many")
+    replay.restore(arrays)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting such that equal ones are equal, however they were written."""
+    if name == "latency":
+        return tuple(read_latency(value).values_s), type(read_latency(value))
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_model(model: LatencyModel, what: str) -> None:

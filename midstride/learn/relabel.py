@@ -112,7 +112,7 @@ class Hindsight:
         """Of an agent whose settings ask for it; the environments are told what to observe."""
         if settings.lived_at is None:
             return None
-        plan = Plan.of(envs)
+        plan = Plan.of(envs, settings.recorded_in is None)
         if plan.instants:
             assert envs.hints.observe_within is not None
             envs.hints.observe_within(plan.instants)

@@ -79,6 +79,9 @@ class SACSettings(AgentSettings):
     hindsight_from: LivedAt = None
     """take the steps of training at this latency, 0 in the frozen world, and learn from them, in
     hindsight, what they would have been at the environment's latency (docs/hindsight.md)"""
+    hindsight_run: str | None = None
+    """folder of a run, lived at hindsight_from: learn from the replay that it kept, and take no
+    step at all; steps then count updates only"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +90,10 @@ class SACSettings(AgentSettings):
     @property
     def lived_at(self) -> str | float | None:
         return self.hindsight_from
+
+    @property
+    def recorded_in(self) -> str | None:
+        return self.hindsight_run
 
 
 class Actor(eqx.Module):

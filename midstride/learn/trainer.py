@@ -18,6 +18,7 @@ from midstride.envs.faults import Fault
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
+from midstride.learn.hindsight import restore_recorded
 from midstride.learn.memory import check_environments, make_agent
 from midstride.learn.stopwatch import Stopwatch
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in
@@ -66,6 +67,8 @@ class Trainer:
         agent = make_agent(kind, training.agent, run, envs, rng)
         with clock.of("demonstrations"):
             agent.gather(make_envs, folder)
+            if training.agent.recorded_in is not None:
+                restore_recorded(agent.replay, Path(training.agent.recorded_in), training)
         return cls(training, envs, agent, rng, clock, started)
 
     @property

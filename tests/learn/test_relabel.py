@@ -424,6 +424,36 @@ def test_sac_normalises_what_it_learns_from():
     assert scale[at] == pytest.approx(2.0, rel=0.2)  # of a coin
 
 
+def test_a_run_in_the_frozen_world_is_learned_from_without_a_step(tmp_path, monkeypatch):
+    common = {"knowledge": ("previous_action",), **TINY}
+    frozen = Training.of("pointmass", "dqn", latency="0", **common)
+    train(frozen, tmp_path / "frozen", keep_checkpoint=True)
+    monkeypatch.setattr("midstride.learn.train.interact", None)  # nobody steps in training
+    given = {"hindsight_from": 0, "hindsight_run": str(tmp_path / "frozen")}
+    late = Training.of("pointmass", "dqn", latency="100ms", **given, **common)
+    result = train(late, tmp_path / "late")
+    assert result["steps"] == 640
+    agent = Trainer.create(late).agent
+    assert agent.hindsight.plan.learned == (20,)
+    assert len(agent.replay) == 300
+    lived = agent.hindsight.sample(agent.replay, np.random.default_rng(0), (50,))
+    assert (agent.row.unpack(lived)["latency_s"] == np.float32(0.1)).all()
+    for values, said in (
+        ({"latency": "150ms", "knowledge": KNOWN}, "was trained with knowledge"),
+        ({"latency": "150ms"}, "add pending_actions"),
+        ({"actions": 3}, "was trained with actions 5"),
+        ({"hindsight_from": "100ms"}, "was trained with latency '0'"),
+        ({"hindsight_from": None}, "hindsight_run needs hindsight_from"),
+        ({"num_envs": 2}, "4 environments and rows"),
+        ({"latency": "50ms"}, "latencies that are whole periods apart"),
+        ({"replay_size": 100}, "kept 300 steps: give a replay_size"),
+        ({"hindsight_run": str(tmp_path / "late")}, "kept no replay"),
+        ({"hindsight_run": str(tmp_path / "none")}, "none"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Trainer.create(late.with_(**values))
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
