@@ -110,7 +110,8 @@ class Training:
     def label(self) -> str:
         """A name for a run, from what sets it apart."""
         knows = "+".join(self.environment.knowledge) or "none"
-        text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}"
+        lived = "" if self.agent.lived_at is None else f"-lived_at_{self.agent.lived_at}"
+        text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}{lived}"
         return "".join(c if c.isalnum() or c in "-+._" else "_" for c in text)
 
     def check(self) -> None:
