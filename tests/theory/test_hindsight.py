@@ -153,3 +153,29 @@ def test_an_old_reading_carried_forward_is_as_good_as_a_new_one():
 def test_a_latency_has_a_period():
     with pytest.raises(ValueError, match="at least one period, got 0"):
         delayed(slipping(0.0), 0)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.3])
+def test_a_later_reading_tells_what_the_earlier_did_not(wrong):
+    """Nothing slips, readings err: a decision at the switch tells of the state at the capture.
+
+    An agent at the latency decides on the reading and what is in force, so that its decision
+    tells nothing more of where the table is. The one that acted had another look.
+    """
+    world, rng = slipping(0.0), np.random.default_rng(2)
+    sensor = (1 - wrong) * np.eye(4) + wrong / 3 * (1 - np.eye(4))
+    by_reading = nearly_greedy(world.best(), 0.3)
+    states, actions = live(world, sensor @ by_reading, 20_000, rng)
+    # readings, given where the table was and what was done on them: by Bayes
+    weight = sensor[:, :, None] * by_reading
+    weight /= weight.sum(axis=1, keepdims=True)
+    cumulative = weight[states[:-1], :, actions].cumsum(axis=1)
+    readings = (rng.random((len(actions), 1)) > cumulative).sum(axis=1)
+    far = 0.0
+    for reading in range(4):
+        here = (readings[:-1] == reading) & (actions[:-1] == 1)
+        true = (states[:-2] == reading)[here]  # whether the earlier reading was right
+        groups = [true[actions[1:][here] == decision] for decision in (0, 1)]
+        spread = sum(max(g.var(), 1e-9) / len(g) for g in groups)
+        far = max(far, abs(groups[0].mean() - groups[1].mean()) / np.sqrt(spread))
+    assert far > 10 if wrong else far < 1e-9
