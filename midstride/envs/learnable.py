@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midstride.knowledge import Layout, check_features
-from midstride.latency_text import Latency, latency_name, latency_text, settled
+from midstride.latency import OnScaleOf
+from midstride.latency_text import Latency, latency_name, latency_text, read_latency, settled
 from midstride.seconds import time_text
 from midstride.settings import Settings
 from midstride.timing import Thinker, Timing
@@ -70,6 +71,11 @@ class Environment(Settings):
         """The environment that a policy is judged in, where that differs from training's."""
         return self
 
+    def lived_at(self, latency: Any) -> Self:
+        """The same at another latency, with observations as they are at its own (`OnScaleOf`)."""
+        trained, lived = read_latency(self.latency), read_latency(latency)
+        return replace(self, latency=OnScaleOf(trained, lived))
+
     def small(self) -> Self:
         """The same, quickly made: to look at, not to learn in."""
         return self
@@ -106,6 +112,8 @@ class Hints:
     rests: bool = False  # whether all is at rest while the policy thinks: then no switch is alive
     measure: str | None = None  # name of the share of episodes that succeed, if that is measured
     longest_episode: int | None = None  # in steps
+    # Asks for what is observed and earned so many ticks after each capture (`Step`).
+    observe_within: Callable[[tuple[int, ...]], None] | None = None
 
 
 class LearnableEnvs(Protocol):

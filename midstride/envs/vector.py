@@ -45,6 +45,10 @@ class Step:
     truncated: Mask
     notes: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of whoever acted
     measures: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    # Where they were asked for (`Hints.observe_within`), at instants inside of the period: what was
+    # observed, (n, instants x columns), and earned since the capture, (n, instants).
+    observation_within: Any = None
+    reward_within: Any = None
 
     @property
     def reward(self) -> Array:
@@ -93,6 +97,8 @@ def interact(
             truncated,
             notes,
             {name: _of_step(info, name) for name in MEASURES if name in info},
+            _of_step(info, "observation_within"),
+            _of_step(info, "reward_within"),
         )
         check_step(envs, step, following, count)
         yield step

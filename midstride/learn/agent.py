@@ -36,6 +36,9 @@ Batch = dict[str, NDArray[Any]]
 Lap = Callable[[str], None]  # called when a piece of work, which it is told, is done
 Share = Annotated[float, Range(0, 1)]
 Count = Annotated[int, Range(1, 10**12)]
+LivedAt = Annotated[
+    str | float | None, "a latency such as 0, 25ms, 0.025 (seconds) or episode:0,25ms"
+]
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,16 @@ class AgentSettings(Settings):
         """Updates that so many environment steps call for."""
         raise NotImplementedError
 
+    @property
+    def lived_at(self) -> str | float | None:
+        """Latency at which steps are taken in training; None: that of the environment."""
+        return None
+
+    @property
+    def recorded_in(self) -> str | None:
+        """The run whose replay is learned from, without a step; None: steps are taken."""
+        return None
+
 
 @dataclass(frozen=True)
 class ReplaySettings(AgentSettings):
@@ -114,6 +127,26 @@ class ReplaySettings(AgentSettings):
 
     def updates_in(self, steps: int) -> int:
         return steps // self.update_every
+
+
+@dataclass(frozen=True)
+class HindsightSettings(ReplaySettings):
+    """What agents can be told that learn in hindsight of a latency other than the one lived at."""
+
+    hindsight_from: LivedAt = None
+    """take the steps of training at this latency, 0 in the frozen world, and learn from them, in
+    hindsight, what they would have been at the environment's latency (docs/hindsight.md)"""
+    hindsight_run: str | None = None
+    """folder of a run, lived at hindsight_from: learn from the replay that it kept, and take no
+    step at all; steps then count updates only"""
+
+    @property
+    def lived_at(self) -> str | float | None:
+        return self.hindsight_from
+
+    @property
+    def recorded_in(self) -> str | None:
+        return self.hindsight_run
 
 
 def check_sizes(settings: Any) -> None:

@@ -96,6 +96,12 @@ class Training:
         return every[name]
 
     @property
+    def lived(self) -> Environment:
+        """The environment that steps are taken in, which is judged at its own latency."""
+        latency = self.agent.lived_at
+        return self.environment if latency is None else self.environment.lived_at(latency)
+
+    @property
     def hash(self) -> str:
         """Short name: equal trainings have equal hashes."""
         text = json.dumps(self.to_dict(), sort_keys=True)
@@ -105,11 +111,12 @@ class Training:
     def label(self) -> str:
         """A name for a run, from what sets it apart."""
         knows = "+".join(self.environment.knowledge) or "none"
-        text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}"
+        lived = "" if self.agent.lived_at is None else f"-lived_at_{self.agent.lived_at}"
+        text = f"{self.environment.label}-{self.agent.agent}-knows_{knows}{lived}"
         return "".join(c if c.isalnum() or c in "-+._" else "_" for c in text)
 
     def check(self) -> None:
         """An error in one sentence if it cannot be trained: for before anything starts."""
-        envs = self.environment.small().make(1)
+        envs = self.lived.small().make(1)
         agent_called(self.agent.agent).check(self.agent, envs)
         envs.close()

@@ -24,6 +24,7 @@ from midstride.learn.agent import (
     AgentSettings,
     Batch,
     Count,
+    HindsightSettings,
     Lap,
     ReplaySettings,
     RunSettings,
@@ -31,7 +32,9 @@ from midstride.learn.agent import (
     check_sizes,
     part_of,
 )
+from midstride.learn.lived import check_hindsight
 from midstride.learn.priorities import Prioritised
+from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
 from midstride.learn.targets import bellman_target, best_next
@@ -70,7 +73,7 @@ class QSettings(ReplaySettings):
 
 
 @dataclass(frozen=True)
-class DQNSettings(QSettings):
+class DQNSettings(QSettings, HindsightSettings):
     """Of DQN."""
 
     agent: Literal["dqn"] = "dqn"
@@ -84,6 +87,10 @@ class DQNSettings(QSettings):
         super().__post_init__()
         if self.target == "concurrent" and self.n_step != 1:
             raise ValueError("the concurrent target has its bootstrap at the switch: use n_step 1")
+        if self.hindsight_from is not None and (self.n_step != 1 or self.prioritised):
+            raise ValueError(
+                "hindsight draws single transitions evenly: use n_step 1, unprioritised"
+            )
 
 
 class Head(eqx.Module):
@@ -140,7 +147,9 @@ class DQN(Agent):
         self.actions = len(choices)
         super().__init__(settings, run, self.make_network(settings, columns, run.seed))
         self.row = Row(columns, settings.target == "concurrent")
-        self.replay = Replay(settings.replay_size, run.num_envs, self.row, self.lstm_size)
+        self.hindsight = Hindsight.of(settings, envs, self.row)
+        row = self.row if self.hindsight is None else self.hindsight.row
+        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
         scale = settings.reward_scale
         self._reward_scale = envs.hints.reward_scale if scale is None else scale
         self.policy = self.policy_of(self.state["online"])
@@ -161,6 +170,7 @@ class DQN(Agent):
                 f"{settings.agent} observes a flat Box, not {space}: images are for qtopt"
             )
         action_table(envs.single_action_space, settings.levels)
+        check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> QPolicy:
         actions = None if self.table is None else self.table.tolist()
@@ -190,7 +200,8 @@ class DQN(Agent):
 
     def ready(self, steps: int) -> bool:
         held = min(self.replay.added, self.replay.length)
-        return steps >= self.settings.learning_starts and held >= self.span
+        span = self.span if self.hindsight is None else self.hindsight.span
+        return steps >= self.settings.learning_starts and held >= span
 
     # --- Learning
 
@@ -198,6 +209,8 @@ class DQN(Agent):
         """Batches (updates, batch_size, ...)."""
         s, replay = self.settings, self.replay
         shape = (updates, s.batch_size)
+        if self.hindsight is not None:
+            return {"transitions": self.hindsight.sample(replay, self.rng, shape)}
         if self._priorities is not None:
             rows, envs, weights = self._priorities.sample(self.rng, shape)
             found = replay.gather(rows, envs, s.n_step, s.gamma_per_s)

@@ -31,6 +31,8 @@ class Row:
     columns: int  # of an observation
     switch: bool  # whether the observation at the switch is kept
     actions: int = 0  # columns of a continuous action; 0: an action is a whole number
+    within: int = 0  # instants inside of the period that are kept too, for `relabel.py`
+    within_columns: int = 0  # of what is observed at each
 
     @property
     def observations(self) -> tuple[str, ...]:
@@ -46,11 +48,18 @@ class Row:
         first = len(self.observations) * self.columns
         found["action"] = slice(first, first + self.actions) if self.actions else first
         first += max(1, self.actions)
-        return found | {name: first + i for i, name in enumerate(SCALARS)}
+        found |= {name: first + i for i, name in enumerate(SCALARS)}
+        if self.within:
+            first += len(SCALARS)
+            last = first + self.within * self.within_columns
+            found["observation_within"] = slice(first, last)
+            found["reward_within"] = slice(last, last + self.within)
+        return found
 
     @property
     def width(self) -> int:
-        return len(self.observations) * self.columns + max(1, self.actions) + len(SCALARS)
+        plain = len(self.observations) * self.columns + max(1, self.actions) + len(SCALARS)
+        return plain + self.within * (self.within_columns + 1)
 
     def unpack(self, rows: Any) -> dict[str, Any]:
         """The fields of transitions (..., width), NumPy or JAX."""
@@ -131,7 +140,7 @@ class Replay:
         stopping where an episode ends, `reward_after_switch` is 0, `period_s` is the sum of their
         periods, and the next observation and `terminated` are those of the last one.
         """
-        found = self._take(rows, envs)
+        found = self.take(rows, envs)
         if n_step == 1:
             return found
         at = self.row.places
@@ -140,7 +149,7 @@ class Replay:
         elapsed_s = last["period_s"].copy()
         for k in range(1, n_step):
             over = last["terminated"] | last["truncated"]
-            following = self.row.unpack(self._take((rows + k) % self.length, envs))
+            following = self.row.unpack(self.take((rows + k) % self.length, envs))
             more = following["reward_before_switch"] + following["reward_after_switch"]
             reward = np.where(over, reward, reward + np.float32(gamma_per_s) ** elapsed_s * more)
             elapsed_s = np.where(over, elapsed_s, elapsed_s + following["period_s"])
@@ -158,12 +167,13 @@ class Replay:
         rows, envs = (index.reshape(shape) for index in self.rows(rng, int(np.prod(shape)), span))
         steps = (rows[..., None] + np.arange(span)) % self.length
         return {
-            "transitions": self._take(steps, envs[..., None]),
+            "transitions": self.take(steps, envs[..., None]),
             "h": self.data["h"][rows, envs],
             "c": self.data["c"][rows, envs],
         }
 
-    def _take(self, rows: Any, envs: Any) -> NDArray[np.float32]:
+    def take(self, rows: Any, envs: Any) -> NDArray[np.float32]:
+        """Rows as they were added, at given places."""
         transitions = self.data["transitions"]
         flat = transitions.reshape(-1, transitions.shape[-1])
         return flat.take(rows * self.num_envs + envs, axis=0)

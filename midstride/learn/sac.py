@@ -30,13 +30,15 @@ from midstride.learn.agent import (
     AgentSettings,
     Batch,
     Count,
+    HindsightSettings,
     Lap,
-    ReplaySettings,
     RunSettings,
     Share,
     check_sizes,
 )
+from midstride.learn.lived import check_hindsight
 from midstride.learn.normal import Normaliser
+from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import check_continuous
 from midstride.learn.targets import bellman_target
@@ -45,7 +47,7 @@ from midstride.settings import Range
 
 
 @dataclass(frozen=True)
-class SACSettings(ReplaySettings):
+class SACSettings(HindsightSettings):
     """Of SAC."""
 
     agent: Literal["sac"] = "sac"
@@ -176,7 +178,9 @@ class SAC(Agent):
         self.state["key"] = jax.random.key_data(jax.random.key(run.seed + 1))
         self.entropy = -float(self.size) if settings.entropy is None else settings.entropy
         self.row = Row(columns, settings.target == "concurrent", actions=self.size)
-        self.replay = Replay(settings.replay_size, run.num_envs, self.row)
+        self.hindsight = Hindsight.of(settings, envs, self.row)
+        row = self.row if self.hindsight is None else self.hindsight.row
+        self.replay = Replay(settings.replay_size, run.num_envs, row)
         self.normal = Normaliser(columns) if settings.normalise else None
         self._columns = columns
         self.policy = self.policy_of(self.state["online"])
@@ -186,6 +190,7 @@ class SAC(Agent):
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
         super().check(settings, envs)
         check_continuous("sac", envs)
+        check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> ActorPolicy:
         named = self.named(weights)
@@ -212,19 +217,27 @@ class SAC(Agent):
 
     def remember(self, step: Step) -> None:
         self.replay.add(step, self.settings.reward_scale)
-        if self.normal is not None:
+        if self.normal is not None and self.hindsight is None:
             self.normal.add(step.observation_capture)
 
     def ready(self, steps: int) -> bool:
-        return steps >= self.settings.learning_starts
+        held = min(self.replay.added, self.replay.length)
+        span = 1 if self.hindsight is None else self.hindsight.span
+        return steps >= self.settings.learning_starts and held >= span
 
     # --- Learning
 
     def sample(self, updates: int) -> Batch:
         """Batches (updates, batch_size, ...), and what observations are normalised by."""
         shape = (updates, self.settings.batch_size)
-        rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
-        found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
+        if self.hindsight is None:
+            rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
+            found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
+        else:
+            found = self.hindsight.sample(self.replay, self.rng, shape)
+            if self.normal is not None:  # what is learned from is not what was seen
+                seen = found[0, :, self.row.places["observation_capture"]]
+                self.normal.add(seen)
         mean, scale = self._normal()
         return {"transitions": found, "mean": mean, "scale": scale}
 

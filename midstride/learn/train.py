@@ -10,7 +10,7 @@ seed repeats exactly, however often it is evaluated, saved or shown on the way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,11 +116,12 @@ def steps_until_done(
     agent.policy.reset(np.ones(n, bool))
     # After a resume the environments start new episodes, from seeds of their own.
     seed = int(np.random.default_rng([settings.seed, trainer.steps]).integers(2**31))
-    for step in interact(trainer.envs, timed_act(trainer), seed, agent.policy.reset):
+    for step in steps_of(trainer, seed):
         clock.lap("physics", aside=("camera", trainer.envs.camera_s))
         trainer.steps += n
-        agent.remember(step)
-        add_returns(trainer, returns, step)
+        if step is not None:
+            agent.remember(step)
+            add_returns(trainer, returns, step)
         if agent.ready(trainer.steps):
             trainer.owed += agent.calls_for(n)
             if trainer.owed >= 1:
@@ -150,6 +151,17 @@ def steps_until_done(
         if _crosses(trainer.steps, n, settings.checkpoint_every):
             trainer.save(run)
         since += time.perf_counter() - now
+
+
+def steps_of(trainer: Trainer, seed: int) -> Iterator[Step | None]:
+    """Steps of the environments; None for each that is not taken, where all is recorded."""
+    if trainer.training.agent.recorded_in is not None:
+        while True:
+            if trainer.clock.next_round():
+                trainer.agent.wait()
+                trainer.clock.start(aside=trainer.envs.camera_s)
+            yield None
+    yield from interact(trainer.envs, timed_act(trainer), seed, trainer.agent.policy.reset)
 
 
 def timed_act(trainer: Trainer) -> Callable[[Any], tuple[NDArray[Any], dict[str, NDArray[Any]]]]:

@@ -18,6 +18,7 @@ from midstride.envs.faults import Fault
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
+from midstride.learn.lived import restore_recorded
 from midstride.learn.memory import check_environments, make_agent
 from midstride.learn.stopwatch import Stopwatch
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in
@@ -55,10 +56,12 @@ class Trainer:
         started = time.perf_counter()
         configure_jax()
         kind, run = agent_called(training.agent.agent), training.run
-        observes_switch = training.agent.observes_switch
+        lived = training.lived
+        moves_target = lived != training.environment and "vector_to_go" in lived.knowledge
+        observes_switch = training.agent.observes_switch or moves_target
 
         def make_envs() -> LearnableEnvs:
-            return training.environment.make(run.num_envs, observe_switch=observes_switch)
+            return lived.make(run.num_envs, observe_switch=observes_switch)
 
         check_environments(training.environment, run)
         envs = make_envs()
@@ -67,6 +70,8 @@ class Trainer:
         agent = make_agent(kind, training.agent, run, envs, rng)
         with clock.of("demonstrations"):
             agent.gather(make_envs, folder)
+            if training.agent.recorded_in is not None:
+                restore_recorded(agent.replay, Path(training.agent.recorded_in), training)
         return cls(training, envs, agent, rng, clock, started)
 
     @property

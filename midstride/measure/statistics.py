@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap, ttest_ind, ttest_rel
 from scipy.stats import t as student_t
 
 Array = NDArray[np.floating]
@@ -185,6 +185,35 @@ def welch(first: NDArray[np.floating], second: NDArray[np.floating]) -> tuple[fl
         return means, 0.0
     below = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (first, second), strict=True))
     return means, float(student_t.ppf(0.975, sum(parts) ** 2 / below) * np.sqrt(sum(parts)))
+
+
+def is_above(first: Array, second: Array, paired: bool) -> float:
+    """How probable so large a difference were if the first mean were not above the second.
+
+    Welch's t of two samples; Student's of their differences if they are pairs. nan of too few.
+    """
+    if min(len(first), len(second)) < 2:
+        return float("nan")
+    if np.ptp(first) == 0 and np.ptp(second) == 0:  # no spread to divide by
+        return 0.0 if np.mean(first) > np.mean(second) else 1.0
+    if paired:
+        return float(ttest_rel(first, second, alternative="greater").pvalue)
+    return float(ttest_ind(first, second, equal_var=False, alternative="greater").pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Probabilities of several comparisons, each made larger for there being others (Holm, 1979).
+
+    Where one is unknown (nan), it counts and stays so.
+    """
+    p = np.asarray(p_values, float)
+    order = np.argsort(np.where(np.isnan(p), np.inf, p), kind="stable")
+    found, least = np.full(len(p), np.nan), 0.0
+    for rank, i in enumerate(order):
+        if not np.isnan(p[i]):
+            least = max(least, min(1.0, (len(p) - rank) * p[i]))
+            found[i] = least
+    return found.tolist()
 
 
 def is_positive(values: NDArray[np.floating], low: float, alpha: float) -> bool:

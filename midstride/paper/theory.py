@@ -1,7 +1,8 @@
 """Theory: which knowledge is necessary and sufficient, exactly, on the turntable (seconds).
 
-The paper's question 1: the best value against latency, by kind of knowledge. Writes table.csv,
-values.png and config.json.
+The paper's question 1: the best value against latency, by kind of knowledge. And what hindsight is
+worth: values at latencies of whole periods, and of what relabelled data teach. Writes table.csv,
+values.png, hindsight.md and config.json.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from midstride.disk.files import write_provenance
+from midstride.disk.files import write_provenance, write_whole
 from midstride.report.curves import save_figure
 from midstride.scale.words import saved
 from midstride.settings import Settings
 from midstride.sweep.disk import write_csv
+from midstride.theory.hindsight import Frozen, losses
 from midstride.theory.knowledge import (
     KNOWLEDGE,
     NULL_ACTION,
@@ -33,6 +35,7 @@ from midstride.theory.knowledge import (
 from midstride.theory.tabular import ConcurrentMDP, solve_blocking
 
 GAMMA, PERIOD_TICKS, SLIPS = 0.9, 3, (0.0, 0.3)
+HINDSIGHT_SLIPS, PERIODS, EXPLORED = (0.0, 0.1, 0.3), (1, 2), (0.1, 1.0)
 RANDOM_LATENCIES, RANDOM_PROBABILITIES = (1, 3), (0.5, 0.5)
 BLOCKING, DELAYED = "blocking", "blocking after the first latency"
 
@@ -131,6 +134,42 @@ def explain(rows: list[Row]) -> str:
     )
 
 
+def hindsight_rows() -> list[dict[str, str]]:
+    """What is lost from the first switch on, and what relabelled data of a frozen world teach."""
+    rows = []
+    for slip in HINDSIGHT_SLIPS:
+        world = Frozen.of(ConcurrentMDP(turntable(slip), PERIOD_TICKS, GAMMA))
+        for periods in PERIODS:
+            for share in EXPLORED:
+                found = losses(world, periods, share)
+                rows.append(
+                    {
+                        "slip": f"{slip:g}",
+                        "periods": str(periods),
+                        "random": f"{share:.0%}",
+                        "frozen": f"{found.frozen:.2f}",
+                        "best late": f"{found.best:.2f}",
+                        "distilled": f"{found.distilled:.2f}",
+                        "relabelled": f"{found.relabelled:.2f}",
+                        "believed": f"{found.believed:.2f}",
+                    }
+                )
+    return rows
+
+
+def show_hindsight(path: Path, console: Console) -> None:
+    """The table on the console and as Markdown."""
+    rows = hindsight_rows()
+    lines = [list(rows[0]), ["---:"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    table = Table(title="Hindsight: values from the first switch on", box=box.SIMPLE_HEAD)
+    for heading in lines[0]:
+        table.add_column(heading, justify="right")
+    for cells in lines[2:]:
+        table.add_row(*cells)
+    console.print(table)
+    write_whole(path, "".join(f"| {' | '.join(cells)} |\n" for cells in lines))
+
+
 def plot(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = figure.subplots(1, len(SLIPS), sharey=True)
@@ -166,6 +205,7 @@ def reproduce(options: Options, console: Console) -> None:
     ]
     console.print(make_table(rows))
     console.print(explain(rows))
+    show_hindsight(output / "hindsight.md", console)
     save_figure(output / "values.png", plot(rows))
     lines = ([row.slip, row.latency, *map(repr, row.values.values())] for row in rows)
     write_csv(output / "table.csv", ["slip", "latency", *rows[0].values], lines)
@@ -173,8 +213,9 @@ def reproduce(options: Options, console: Console) -> None:
         "gamma": GAMMA,
         "period_ticks": PERIOD_TICKS,
         "slips": SLIPS,
+        "hindsight": [HINDSIGHT_SLIPS, PERIODS, EXPLORED],
         "random_latencies": RANDOM_LATENCIES,
         "random_probabilities": RANDOM_PROBABILITIES,
     }
     write_provenance(output, config, time.perf_counter() - start)
-    console.print(saved(output, "/table.csv, values.png, config.json"))
+    console.print(saved(output, "/table.csv, values.png, hindsight.md, config.json"))

@@ -157,6 +157,7 @@ class TaskVectorEnv(ManyEnvs):
         self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.observe_switch = observe_switch
+        self._within_ticks: tuple[int, ...] = ()  # after a capture, where more is observed
         self.task = make_task(task.task, seconds_of(task.tick))
         self.timing = timing = task.timing()
         check_shorter(timing, self.task.time_limit_s)
@@ -177,6 +178,7 @@ class TaskVectorEnv(ManyEnvs):
             reward_scale=1 / (per_s * timing.longest_period_s),
             value_bounds=lambda gamma_per_s: (0.0, per_s / -math.log(gamma_per_s)),
             longest_episode=longest,
+            observe_within=self.observe_within,
         )
         self.metadata = {
             "render_modes": ["rgb_array"],
@@ -242,7 +244,7 @@ class TaskVectorEnv(ManyEnvs):
         self.plant.rewards = np.zeros_like(self.plant.rewards)
         self.plant.at_switch = self.plant.snapshot() if self.observe_switch else None
         self.flight.capture(decision, latency, active, None if all_arrive else lost)
-        self.flight.period(self.plant, period, active)
+        within = self._until_next(period, active)
         self._schedule.steps += 1
         self._past.push(self._base, decision[:, -len(self.layout.action) :])
         taken = measured = np.minimum(latency, period)
@@ -260,6 +262,7 @@ class TaskVectorEnv(ManyEnvs):
             "pending": self.flight.count_pending(),
             "stale": self.flight.stale - stale,
             "lost": lost,
+            **within,
         }
         if self.plant.at_switch is not None:
             late = ~self.flight.newest_in_force
@@ -268,6 +271,32 @@ class TaskVectorEnv(ManyEnvs):
             info["observation_switch"] = self._observe(self.plant.at_switch)
         reward = self.plant.rewards[0] + self.plant.rewards[1]
         return Outcome(reward, np.zeros(self.num_envs, bool), info)
+
+    def observe_within(self, ticks: tuple[int, ...]) -> None:
+        """From now on `info` holds what is observed and earned so many ticks after each capture.
+
+        observation_within (n, instants x columns): the task's own columns, then vector-to-go, if
+        the agent knows it; reward_within (n, instants): since the capture. After the end of an
+        episode they are as at its end.
+        """
+        self._within_ticks = tuple(sorted(ticks))
+
+    def _until_next(self, period: Ticks, active: Mask) -> dict[str, Array]:
+        """From this capture to the next; entries of `info` from instants on the way."""
+        seen, earned, gone = [], [], np.zeros_like(period)
+        for ticks in self._within_ticks:
+            until = np.minimum(ticks, period)
+            self.flight.period(self.plant, until - gone, active)
+            now, gone = self.plant.snapshot(), until
+            seen.append(self.task.observe(now.qpos, now.qvel))
+            if "vector_to_go" in self.layout.features:
+                seen.append(now.vector_to_go)
+            earned.append(self.plant.rewards.sum(axis=0))
+        self.flight.period(self.plant, period - gone, active)
+        if not seen:
+            return {}
+        observed = np.concatenate(seen, axis=1).astype(np.float32)
+        return {"observation_within": observed, "reward_within": np.stack(earned, axis=1)}
 
     def _decode(self, actions: NDArray[Any]) -> Array:
         """Actions as displacements in units of the action scale, then as columns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK
@@ -61,6 +61,14 @@ class TaskSettings(Environment):
             period_s = TASKS[self.task].PERIOD_S
         tick_s = check_tick_s(seconds_of(self.tick))
         return Timing(read_latency(self.latency), period_s, execution_s, tick_s, self.thinker)
+
+    def lived_at(self, latency: Any) -> Self:
+        if self.execution is not None:
+            raise ValueError(
+                "with an execution time the period depends on the latency, and hindsight cannot "
+                "change the period: give --period instead of --execution"
+            )
+        return super().lived_at(latency)
 
     def make(
         self,

@@ -14,6 +14,13 @@ from midstride.learn.trainer import final_episodes
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
 from midstride.paper.latencies import each_latency
+from midstride.paper.regimes import (
+    LEARNED_S,
+    SPECIALISTS,
+    UNSEEN_S,
+    expectations,
+    verdicts,
+)
 from midstride.paper.study import GridOptions, Study, prepare, sketch, train, with_arms, with_set
 from midstride.policies import load
 from midstride.scale.jobs import Event
@@ -263,6 +270,39 @@ def test_latencies(tmp_path):
     assert list(markdown(out / "table.md")) == list(read_spec("latencies").arms)
     assert (out / "latencies.png").stat().st_size > 5000
     assert json.loads((out / "config.json").read_text())["config"]["options"]["episodes"] == 3
+
+
+def test_regimes(tmp_path):
+    out = reproduce("regimes", tmp_path, set=TINY, seeds=2, episodes=2)
+    returns = rows(out / "returns.csv")
+    assert len(returns) == 8 * 2 * 7 * 2
+    latencies = {0, 0.005, 0.01, 0.025, 0.035, 0.04, 0.05}
+    assert {float(row["latency_s"]) for row in returns} == latencies
+    assert len(markdown(out / "table.md")) == 8
+    expected = markdown(out / "expectations.md")
+    assert len(expected) == 4 + 3 + 1 + 6
+    assert {cells[-1] for cells in expected.values()} == {"too few"}
+    assert (out / "regimes.png").stat().st_size > 5000
+    (arm,) = (tmp_path / "runs").glob("*/trials/frozen-data-relabelled/0000")
+    assert Training.from_dict(read_record(arm)).agent.hindsight_from == "0"
+
+
+def test_expectations_are_held_against_intervals():
+    """Eight trainings that are 95 % of the specialist's, with little spread, and with much."""
+    rng = np.random.default_rng(0)
+    means = {
+        arm: {at: 100 + rng.normal(0, 1, 8) for at in LEARNED_S} for arm in SPECIALISTS.values()
+    }
+    every = sorted((*LEARNED_S, *UNSEEN_S))
+    means["mixture, relabelled"] = {at: 95 + rng.normal(0, 1, 8) for at in every}
+    means["frozen data, relabelled"] = {at: 95 + rng.normal(0, 60, 8) for at in every}
+    found = verdicts(list(expectations(means)), seeds=8)
+    held = {row["expected"]: row["held"] for row in found}
+    assert [
+        held[f"mixture, relabelled: 90 % of the specialist at {at}"] for at in ("0 ms", "50 ms")
+    ] == ["yes"] * 2
+    assert held["frozen data, relabelled: 90 % of the specialist at 25 ms"] == "not shown"
+    assert held["mixture, relabelled: 90 % of its neighbours at 35 ms, unseen"] == "yes"
 
 
 def test_a_latency_means_at_evaluation_what_it_meant_in_training():
