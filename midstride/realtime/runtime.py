@@ -28,7 +28,6 @@ from midstride.seconds import check_time_s
 Mode = Literal["concurrent", "hold", "blocking"]
 TICK_S = 1e-6
 _MOST_PENDING = 1024
-_LATE = 10  # a capture that would be later than this part of a period is skipped
 _LONGEST = 1_000_000  # ticks of one sleep
 
 
@@ -155,17 +154,20 @@ class Runtime:
         return Cycle(number, seen, row)
 
     def _live_until_due(self, index: int, period: int) -> int:
-        """To the next deadline that can be kept and at which the thinker is free; its index."""
+        """To the next deadline at which the thinker is free; its index.
+
+        Who wakes late looks late, but within the cycle that has begun by then.
+        """
         flight = self.flight
         following = index + 1
         while True:
             flight.period(self, max(0, following * period - flight.now))
-            if flight.now - following * period > period // _LATE:
-                following = -(-flight.now // period)
-            elif self._thinker.is_free():
+            # A command takes time too.
+            flight.now = max(flight.now, self._ticks(self._clock.now_s()))
+            following = max(following, flight.now // period)
+            if self._thinker.is_free():
                 return following
-            else:
-                following += 1
+            following += 1
 
     def _live_until_executed(self, execution: int) -> None:
         """Until what was decided last has been in force for its time, or would have been."""
