@@ -17,7 +17,7 @@ from midstride.realtime.bodies import GymBody, TaskBody
 from midstride.realtime.clock import VirtualClock
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
-from midstride.realtime.simulated import SimulatedRobot
+from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.thinker import DrawnThinker
 from midstride.tasks.single import TaskEnv
 
@@ -124,7 +124,7 @@ def test_the_runtime_lives_what_concurrent_simulates(
 
     clock, twin = VirtualClock(start_s), Odometer(discrete)
     body = GymBody(twin, STEP_S)
-    robot = SimulatedRobot(body, clock, seed=seed)
+    robot = ClockedRobot(body, clock, seed=seed)
     timing = env.timing
     senses = Senses(
         robot.declared,
@@ -183,7 +183,7 @@ def test_a_task_on_the_clock_is_the_task_in_simulation(
     draws = zip((latency * timing.tick_s).tolist(), lost.tolist(), strict=True)
     clock = VirtualClock()
     body = TaskBody("cartpole", None if actions == "continuous" else actions)
-    robot = SimulatedRobot(body, clock, seed=seed)
+    robot = ClockedRobot(body, clock, seed=seed)
     senses = Senses(
         robot.declared,
         knowledge,
@@ -209,7 +209,7 @@ def test_blocking_is_latency_0_whatever_the_thought_takes(ticks):
         row, *_ = env.step(policy(row))
         rows.append(row)
     clock = VirtualClock()
-    robot = SimulatedRobot(GymBody(twin, STEP_S), clock, seed=3)
+    robot = ClockedRobot(GymBody(twin, STEP_S), clock, seed=3)
     senses = Senses(robot.declared, KNOWLEDGE)
     draws = itertools.repeat((ticks * STEP_S, False))
     pace = Pace("blocking", 2 * STEP_S)
@@ -224,7 +224,7 @@ def test_hold_rests_while_it_thinks_and_the_world_goes_on(ticks):
     """By the words of the rule: rest for the latency, act for the period, again and again."""
     bare, twin = Odometer(False), Odometer(False)
     policy, clock = decide(bare.action_space), VirtualClock()
-    robot = SimulatedRobot(GymBody(twin, STEP_S), clock, seed=5)
+    robot = ClockedRobot(GymBody(twin, STEP_S), clock, seed=5)
     senses = Senses(robot.declared)
     draws = itertools.repeat((ticks * STEP_S, False))
     timing = Concurrent(Odometer(False), step_s=STEP_S).timing

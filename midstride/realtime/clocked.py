@@ -1,9 +1,9 @@
-"""A simulated robot: a body on a clock that nobody stops, with a robot's safety.
+"""A body on a clock that nobody stops, with a robot's verbs and a robot's safety.
 
-Time is that of the clock. Whenever it is looked at, the body has lived through all ticks that are
-over by then; so it is the same on the wall clock, where a server looks at every tick, as on a
-virtual one, where tests do. Each tick asks the watchdog, and what the actuators are told is the
-limiter's reference.
+Time is that of the clock. Whenever the robot is looked at, its body has lived through all ticks
+that are over by then; so it is the same on the wall clock, where a server looks at every tick, as
+on a virtual one, where tests do. Each tick asks the watchdog, and what the actuators are told is
+the limiter's reference.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Tick:
     acceleration: Array | None
 
 
-class SimulatedRobot:
+class ClockedRobot:
     """A body that moves by the clock.
 
     watchdog_s: it stops without a fresh command for so long; None: no watchdog, always armed
@@ -153,14 +153,15 @@ class SimulatedRobot:
         at_s = self._at_s(self._ticks)
         may_move = self.watchdog.look(at_s)
         limiter = self.limiter
-        if limiter is not None:
+        if limiter is not None and self.watchdog.state != "stopped":
             if not may_move:
                 limiter.brake()
             self._body.follow(None, limiter.step())
-            if not may_move and limiter.is_at_rest:
-                self.watchdog.rested()
+            if self.watchdog.state == "stopping" and limiter.is_at_rest:
+                limiter.place(limiter.position)  # not a rounding error moves on
                 self._target = limiter.position
-        elif not may_move:
+                self.watchdog.rested()
+        elif limiter is None and not may_move:
             self._rest()
         self._body.tick()
         self._ticks += 1
