@@ -1,4 +1,4 @@
-"""One monotonic clock, handed to whatever reads time or waits: the wall's, or one that tests drive."""
+"""One monotonic clock, handed to whatever reads time or waits: the wall's, or one tests drive."""
 
 from __future__ import annotations
 

@@ -85,6 +85,14 @@ class ClockedRobot:
         if not self._is_guarded:
             self.watchdog.arm(self._start_s)
 
+    def reset(self, seed: int | None) -> None:
+        """A new episode; not while it is run."""
+        self.catch_up()
+        if self.watchdog.state in ("armed", "stopping"):
+            raise ValueError(f"the robot is {self.watchdog.state}: stop it before it is reset")
+        self._seed = seed
+        self.connect()
+
     def arm(self) -> None:
         self.catch_up()
         self.watchdog.arm(self._clock.now_s())

@@ -2,7 +2,7 @@
 
 A decision is fresh if it is newer than all before, and was made on an observation that is not
 older than the watchdog's patience. A command that repeats one, such as the next action of a chunk,
-may move the robot but keeps nobody waiting. After a fault the robot stays stopped until it is armed.
+may move the robot but is no sign of life. After a fault the robot stays stopped until it is armed.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Watchdog:
 
     def trip(self, fault: str) -> None:
         """Stop, and stay so; of several faults the first is told."""
-        self.faults += 1
         if self.state == "armed":
+            self.faults += 1
             self.state, self.fault = "stopping", fault
 
     def rested(self) -> None:

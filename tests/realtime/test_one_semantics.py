@@ -15,9 +15,9 @@ from midstride.latency_text import latency_text
 from midstride.policies import as_policy
 from midstride.realtime.bodies import GymBody, TaskBody
 from midstride.realtime.clock import VirtualClock
+from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
-from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.thinker import DrawnThinker
 from midstride.tasks.single import TaskEnv
 

@@ -14,7 +14,7 @@ from midstride.realtime.clock import VirtualClock, WallClock, steady
 from midstride.realtime.robot import Declared, Observation, RobotFault, Sent
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
-from midstride.realtime.thinker import DrawnThinker, ThreadThinker, Thought
+from midstride.realtime.thinker import DrawnThinker, Thought, ThreadThinker
 
 
 class Tape:
@@ -59,7 +59,9 @@ def test_captures_stay_on_the_grid_however_late_the_sleeper_wakes(late_s, start_
     overshoots = itertools.cycle(late_s)
     clock = VirtualClock(start_s, lambda: next(overshoots))
     robot = Tape(clock)
-    runtime = Runtime(robot, drawn(clock, [0.02]), Senses(robot.declared), Pace(period_s=0.1), clock)
+    runtime = Runtime(
+        robot, drawn(clock, [0.02]), Senses(robot.declared), Pace(period_s=0.1), clock
+    )
     run(runtime, 12)
     since = np.array(robot.captures) - start_s
     cycles = np.floor(since / 0.1 + 1e-6)

@@ -38,7 +38,9 @@ def outside(limits, places, velocities, accelerations, tick_s=TICK_S):
 @given(
     commands=st.lists(
         st.tuples(
-            st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2), st.integers(1, 60), st.booleans()
+            st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2),
+            st.integers(1, 60),
+            st.booleans(),
         ),
         min_size=1,
         max_size=12,
@@ -72,9 +74,7 @@ CARTPOLE = TaskBody("cartpole")
 
 def armed(clock, seed=0):
     ticks = []
-    robot = ClockedRobot(
-        CARTPOLE, clock, PATIENCE_S, limited=True, seed=seed, on_tick=ticks.append
-    )
+    robot = ClockedRobot(CARTPOLE, clock, PATIENCE_S, limited=True, seed=seed, on_tick=ticks.append)
     robot.connect()
     robot.arm()
     return robot, ticks
