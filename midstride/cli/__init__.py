@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from midstride.cli import (
+    calibrate,
     demo,
     describe,
     evaluate,
@@ -14,6 +15,8 @@ from midstride.cli import (
     margin,
     report,
     reproduce,
+    robot,
+    run,
     sweep,
     train,
     watch,
@@ -31,6 +34,9 @@ COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "evaluate": evaluate,
     "margin": margin,
+    "robot": robot,
+    "run": run,
+    "calibrate": calibrate,
     "sweep": sweep,
     "report": report,
     "reproduce": reproduce,

@@ -13,10 +13,7 @@ from midstride.realtime.robot import Limits, Stamp
 from midstride.realtime.watchdog import Watchdog
 
 TICK_S, PATIENCE_S = 0.005, 0.2
-LIMITS = Limits(
-    low=[-1.8, 0.0], high=[1.8, 0.3], velocity=[8.0, 0.2], acceleration=[200.0, 1.2],
-    jerk=[2e4, 12.0],
-)  # fmt: skip
+LIMITS = Limits(*np.array([[-1.8, 0.0], [1.8, 0.3], [8.0, 0.2], [200.0, 1.2], [2e4, 12.0]]))
 
 
 def outside(limits, places, velocities, accelerations, tick_s=TICK_S):
