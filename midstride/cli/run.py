@@ -94,7 +94,12 @@ def run(options: Options, console: Console) -> None:
         goes_on = lambda so_far: so_far.lasted_s < options.seconds  # noqa: E731
         stopped: KeyboardInterrupt | None = None
         try:
-            with Live(console=console, refresh_per_second=4, get_renderable=lambda: _live(done)):
+            with Live(
+                console=console,
+                refresh_per_second=4,
+                transient=True,
+                get_renderable=lambda: _live(done),
+            ):
                 drive(robot, policy, plan, WallClock(), goes_on, done)
         except KeyboardInterrupt as stop:  # the robot was told to stop
             stopped, done.ended = stop, word(number_of(stop))
@@ -204,4 +209,5 @@ def _show(run: Run, console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     said = ", ".join(f"{count} {name}" for name, count in counts(run).items() if count)
-    console.print(plain(f"{run.lasted_s:.1f} s: {said}."))
+    score = "" if run.score is None else f" Reward {run.score:.1f}."
+    console.print(plain(f"{run.lasted_s:.1f} s: {said}.{score}"))

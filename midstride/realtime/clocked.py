@@ -102,11 +102,11 @@ class ClockedRobot:
 
     def get_observation(self) -> Observation:
         self.catch_up()
-        values, position, over = self._body.measure()
+        values, position, over, score = self._body.measure()
         at_s = self._at_s(self._ticks)
         state, fault = self.watchdog.state, self.watchdog.fault
         target = None if self._target is None else self._target.copy()
-        return Observation(values, at_s, position, target, state, fault, over)
+        return Observation(values, at_s, position, target, state, fault, over, score)
 
     def send_action(self, action: Any, stamp: Stamp) -> Sent:
         """What cannot be an action is a fault; what is old or unasked for is refused."""

@@ -42,6 +42,7 @@ class Run:
     starved: int = 0
     began_s: float = 0.0
     lasted_s: float = 0.0
+    score: float | None = None  # reward of a simulated robot
     state: str = "idle"
     ended: str = ""  # why
 
@@ -128,10 +129,10 @@ def drive(
     thinker = ThreadThinker(policy, clock, plan.workers, plan.at_least_s)
     runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
     try:
-        runtime.warm_up()
-        robot.arm()
-        run.began_s, run.state = clock.now_s(), "armed"
         with steady():
+            runtime.warm_up()
+            robot.arm()
+            run.began_s, run.state = clock.now_s(), "armed"
             _walk(runtime, run, clock, goes_on)
     except RobotFault as fault:
         run.ended = str(fault)
@@ -146,7 +147,8 @@ def drive(
 
 
 def _walk(runtime: Runtime, run: Run, clock: Clock, goes_on: Callable[[Run], bool]) -> None:
-    for _ in runtime.cycles():
+    for cycle in runtime.cycles():
+        run.score = cycle.seen.score
         run.decisions += runtime.journal.settled()
         run.missed, run.starved = runtime.journal.counts["missed"], runtime.starved
         run.lasted_s = clock.now_s() - run.began_s

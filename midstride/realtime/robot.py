@@ -77,7 +77,7 @@ class Observation:
     """What was measured at `captured_s`, on the clock that the runtime reads.
 
     position, target: (controlled dims,) where the robot is, and the place that it was told last
-    over: the episode of a simulated robot has ended
+    over, score: whether the episode of a simulated robot has ended, and its reward so far
     """
 
     values: Any
@@ -87,6 +87,7 @@ class Observation:
     state: State = "armed"
     fault: str | None = None
     over: bool = False
+    score: float | None = None
 
 
 @dataclass(frozen=True)

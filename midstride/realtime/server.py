@@ -196,7 +196,8 @@ class RobotServer:
                         "resume": robot.resume,
                     }[word]()  # fmt: skip
                     if word in ("arm", "stop"):
-                        self._log(f"told to {word}")
+                        score = robot.get_observation().score
+                        self._log(f"told to {word}; score {score or 0.0:.1f}")
                     return wire.Done()
                 case wire.Reset(seed):
                     robot.reset(seed)

@@ -96,6 +96,7 @@ class Observed(_Message, frozen=True):
     state: State
     fault: str | None
     over: bool
+    score: float | None
 
 
 class Taken(_Message, frozen=True):
@@ -215,6 +216,7 @@ def observed(seen: Observation) -> Observed:
         state=seen.state,
         fault=seen.fault,
         over=seen.over,
+        score=seen.score,
     )
 
 
@@ -226,7 +228,9 @@ def observation_of(said: Observed, declared: Declared) -> Observation:
         values = {"image": image, "state": values}
     position = None if said.position is None else np.array(said.position)
     target = None if said.target is None else np.array(said.target)
-    return Observation(values, said.captured_s, position, target, said.state, said.fault, said.over)
+    return Observation(
+        values, said.captured_s, position, target, said.state, said.fault, said.over, said.score
+    )
 
 
 def taken(sent: Sent) -> Taken:

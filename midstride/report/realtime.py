@@ -24,7 +24,7 @@ TRACE_COLUMNS = ("latency_s", "observation_s", "inference_s", "command_s")
 _NAMES = {
     "observation_s": "observation (capture to runtime)",
     "inference_s": "inference (runtime to decision)",
-    "command_s": "command (decision to robot)",
+    "command_s": "command (decision to robot, waiting included)",
     "latency_s": "total: t_AS (capture to robot)",
     "lateness_s": "lateness of captures",
 }
@@ -40,6 +40,7 @@ def write_run(folder: Path, run: Run, name: str, about: Mapping[str, Any]) -> No
         "name": name,
         "counts": counts(run),
         "seconds": run.lasted_s,
+        "score": run.score,
         "ended": run.ended,
         "quantiles_s": {part: list(of) for part, of in quantiles(run.decisions).items()},
         "about": dict(about),
@@ -75,14 +76,14 @@ def quantile_table(decisions: Sequence[Decision]) -> list[list[str]]:
 
 
 def page(run: Run, name: str, record: Mapping[str, Any]) -> str:
-    of_counts = [["decisions", "", *[]], *([key, str(n)] for key, n in counts(run).items())]
+    of_counts = [["", ""], *([key, str(n)] for key, n in counts(run).items())]
     pictures = [image(plot_parts(run.decisions), "latencies"), image(plot_time(run), "over time")]
     title = html.escape(name)
     ended = html.escape(run.ended or "as it was asked to")
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
         f"<style>{CSS}</style><h1>{title}</h1>"
-        f"<p>{run.lasted_s:.1f} s on the robot; it ended: {ended}.</p>"
+        f"<p>{run.lasted_s:.1f} s on the robot{_scored(run)}; it ended: {ended}.</p>"
         f"<h2>Latency</h2>{html_table(quantile_table(run.decisions))}{''.join(pictures)}"
         f"<h2>What became of decisions</h2>{html_table(of_counts)}"
         f"<h2>How it was run</h2><pre>{html.escape(json.dumps(record['about'], indent=2))}</pre>"
@@ -117,6 +118,10 @@ def plot_time(run: Run) -> Figure:
     axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
     axes.grid(alpha=0.3)
     return figure
+
+
+def _scored(run: Run) -> str:
+    return "" if run.score is None else f", reward {run.score:.1f}"
 
 
 def _milliseconds(decisions: Sequence[Decision], part: str) -> list[float]:

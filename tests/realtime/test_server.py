@@ -60,7 +60,7 @@ def test_a_client_sees_moves_and_stops_the_robot():
         assert robot.declared.name == "cartpole"
         assert robot.declared.columns == server.robot.declared.columns
         limits = robot.declared.limits
-        assert (limits.high, limits.jerk) == (1.8, 2e4)
+        assert (limits.high, limits.jerk) == (1.8, 8e4)
         first = robot.get_observation()
         assert first.values in robot.declared.observation_space
         assert (first.state, first.fault) == ("idle", None)
