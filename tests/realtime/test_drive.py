@@ -216,3 +216,10 @@ def test_a_robot_that_does_not_say_how_it_rests_is_not_measured():
         Resting(robot)
     with pytest.raises(RobotFault, match="connect first"):
         RemoteRobot("unix:x", TOKEN).get_observation()
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs/robot.md").read_text()
+    block = page.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/robot.md", "exec"), {})
