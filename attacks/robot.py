@@ -49,9 +49,12 @@ def main(args: list[str]) -> int:
             sent = _send_garbage(place, options.messages, options.seed, end_s)
             is_alive = robot.poll() is None and _answers(place)
         finally:
-            robot.send_signal(signal.SIGINT)
+            with suppress(ProcessLookupError):
+                robot.send_signal(signal.SIGINT)
             robot.wait(timeout=60)
-        said = (place / "said.txt").read_text()
+            said = (place / "said.txt").read_text()
+            if "Traceback" in said:
+                print(said[-3000:], file=sys.stderr)
         found = judge(place / "ticks.csv", WATCHDOG_S)
     crashes = int(not is_alive) + said.count("Traceback")
     wrong = sent["messages"] - sent["closed"]

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import concurrent, dqn, faults, grasp, margin, qtopt, simulation, sweep, theory
+from benchmarks import (
+    concurrent,
+    dqn,
+    faults,
+    grasp,
+    margin,
+    qtopt,
+    realtime,
+    simulation,
+    sweep,
+    theory,
+)
 from benchmarks.figures import show
 
 BENCHMARKS = {
@@ -17,6 +28,7 @@ BENCHMARKS = {
     "grasp": grasp.run,
     "qtopt": qtopt.run,
     "margin": margin.run,
+    "realtime": realtime.run,
 }
 
 

@@ -166,7 +166,6 @@ class ClockedRobot:
                 limiter.brake()
             self._body.follow(None, limiter.step())
             if self.watchdog.state == "stopping" and limiter.is_at_rest:
-                limiter.place(limiter.position)  # not a rounding error moves on
                 self._target = limiter.position
                 self.watchdog.rested()
         elif limiter is None and not may_move:

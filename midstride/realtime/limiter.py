@@ -16,78 +16,101 @@ import numpy as np
 from midstride.extras import needed_by
 from midstride.realtime.robot import Array, Limits
 
+_EASIER = (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99, 0.95, 0.9)
+
 
 class Limiter:
-    """The reference of a robot's controlled dimensions, moved on by one tick at a time."""
+    """The reference of a robot's controlled dimensions, moved on by one tick at a time.
+
+    It always follows a plan that is whole, and ends at rest within the limits. Where Ruckig finds
+    none (it gives up on states that lie exactly between two shapes of a profile), a little less of
+    the jerk is planned with; should that fail too, the plan before is followed, and the next tick
+    tries again.
+    """
 
     def __init__(self, limits: Limits, tick_s: float) -> None:
         with needed_by("a robot that is kept within limits"):
             import ruckig
-        self.limits = limits
-        self._ruckig = ruckig
-        size = limits.low.size
-        self._generator = ruckig.Ruckig(size, tick_s)
-        self._input: Any = ruckig.InputParameter(size)
-        self._output: Any = ruckig.OutputParameter(size)
-        self._input.synchronization = ruckig.Synchronization.No
-        self._input.max_velocity = limits.velocity.tolist()
-        self._input.max_acceleration = limits.acceleration.tolist()
-        self._input.max_jerk = limits.jerk.tolist()
-        self.target = np.zeros(size)
-        self.place(np.clip(np.zeros(size), limits.low, limits.high))
+        self.limits, self._tick_s, self._ruckig = limits, tick_s, ruckig
+        self._size = limits.low.size
+        self._generator: Any = ruckig.Ruckig(self._size)
+        self.place(np.clip(np.zeros(self._size), limits.low, limits.high))
 
     def place(self, position: Array) -> None:
         """The reference is at rest there: where the robot was found."""
-        position = np.clip(position, self.limits.low, self.limits.high)
-        zeros = [0.0] * len(position)
-        self._input.current_position = position.tolist()
-        self._input.current_velocity = self._input.current_acceleration = zeros
-        self._input.target_velocity = self._input.target_acceleration = zeros
-        self._generator.reset()
-        self.aim(position)
+        self.position: Array = np.clip(position, self.limits.low, self.limits.high)
+        self.velocity: Array = np.zeros(self._size)
+        self.acceleration: Array = np.zeros(self._size)
+        self.target = self.position.copy()
+        self._path: Any = None  # None: at rest
+        self._time_s = 0.0
+        self._is_unplanned = self._brakes = False
 
     def aim(self, target: Array) -> Array:
         """Go there from now on; the place within the limits that is gone to."""
         self.target = np.clip(target, self.limits.low, self.limits.high)
-        self._input.control_interface = self._ruckig.ControlInterface.Position
-        self._input.target_position = self.target.tolist()
+        self._is_unplanned, self._brakes = True, False
         return self.target
 
     def brake(self) -> None:
         """Come to rest from now on, as soon as the limits allow."""
-        self._input.control_interface = self._ruckig.ControlInterface.Velocity
+        if not self._brakes and not self.is_at_rest:
+            self._is_unplanned = True
+        self._brakes = True
 
     def step(self) -> Array:
         """The reference a tick later."""
-        if not self._updated():
-            self.brake()
-            if not self._updated():  # nothing can be planned: the reference stays
-                return self.position
-        self._output.pass_to_input(self._input)
-        # Rounding alone can be outside, by the last digit.
-        return np.clip(self.position, self.limits.low, self.limits.high)
+        if self._is_unplanned:
+            self._plan()
+        if self._path is not None:
+            self._time_s += self._tick_s
+            end_s = self._path.duration
+            at = self._path.at_time(min(self._time_s, end_s))
+            place, self.velocity, self.acceleration = (np.array(part) for part in at)
+            # Rounding alone can be outside, by the last digit.
+            self.position = np.clip(place, self.limits.low, self.limits.high)
+            if self._time_s >= end_s:  # not a rounding error moves on
+                self.velocity, self.acceleration = np.zeros(self._size), np.zeros(self._size)
+                self._path = None
+        return self.position
 
-    def _updated(self) -> bool:
-        result = self._generator.update(self._input, self._output)
-        return result in (self._ruckig.Result.Working, self._ruckig.Result.Finished)
-
-    @property
-    def position(self) -> Array:
-        return np.array(self._input.current_position)
-
-    @property
-    def velocity(self) -> Array:
-        return np.array(self._input.current_velocity)
-
-    @property
-    def acceleration(self) -> Array:
-        return np.array(self._input.current_acceleration)
+    def _plan(self) -> None:
+        """From the state of now to the target, or to rest; the plan before, if there is none."""
+        if self._brakes and self.is_at_rest:
+            self._is_unplanned = False
+            return
+        for share in _EASIER:
+            asked = _asked(self._ruckig, self.limits, self.velocity, self.acceleration, share)
+            asked.current_position = self.position.tolist()
+            if not self._brakes:
+                asked.control_interface = self._ruckig.ControlInterface.Position
+                asked.target_position = self.target.tolist()
+            path = self._ruckig.Trajectory(self._size)
+            try:
+                result = self._generator.calculate(asked, path)
+            except self._ruckig.RuckigError:
+                continue
+            if result in (self._ruckig.Result.Working, self._ruckig.Result.Finished):
+                self._path, self._time_s, self._is_unplanned = path, 0.0, False
+                return
 
     @property
     def is_at_rest(self) -> bool:
-        return bool(
-            (np.abs(self.velocity) < 1e-9).all() and (np.abs(self.acceleration) < 1e-6).all()
-        )
+        return self._path is None
+
+
+def _asked(
+    ruckig: Any, limits: Limits, velocity: Sequence[float] | Array, acceleration: Any, share: float
+) -> Any:
+    """A stop from this state, as Ruckig is asked for it; share: of the jerk."""
+    asked: Any = ruckig.InputParameter(limits.low.size)
+    asked.control_interface = ruckig.ControlInterface.Velocity
+    asked.synchronization = ruckig.Synchronization.No
+    asked.current_velocity, asked.current_acceleration = list(velocity), list(acceleration)
+    asked.max_velocity = limits.velocity.tolist()
+    asked.max_acceleration = limits.acceleration.tolist()
+    asked.max_jerk = (share * limits.jerk).tolist()
+    return asked
 
 
 def stop_path(
@@ -96,14 +119,13 @@ def stop_path(
     """How far (signed) and for how long each dimension still moves when it is stopped."""
     with needed_by("the way to a stop"):
         import ruckig
-    size = limits.low.size
-    one: Any = ruckig.InputParameter(size)
-    one.control_interface = ruckig.ControlInterface.Velocity
-    one.synchronization = ruckig.Synchronization.No
-    one.current_velocity, one.current_acceleration = list(velocity), list(acceleration)
-    one.max_velocity = limits.velocity.tolist()
-    one.max_acceleration, one.max_jerk = limits.acceleration.tolist(), limits.jerk.tolist()
-    path: Any = ruckig.Trajectory(size)
-    ruckig.Ruckig(size).calculate(one, path)
+    path: Any = ruckig.Trajectory(limits.low.size)
+    for share in _EASIER:
+        try:
+            asked = _asked(ruckig, limits, velocity, acceleration, share)
+            ruckig.Ruckig(limits.low.size).calculate(asked, path)
+            break
+        except ruckig.RuckigError:
+            continue
     end, _, _ = path.at_time(path.duration)
     return np.array(end), np.array(path.independent_min_durations)

@@ -55,6 +55,55 @@ def test_the_reference_stays_within_all_limits_wherever_it_is_sent(commands):
     assert outside(LIMITS, *zip(*path, strict=True)) < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("position", "velocity", "acceleration", "target"),
+    [
+        (1.798333333333333, -1.000000000000016, -400.0, None),
+        (-1.78, 0.0, 0.0, -1.8),
+    ],
+)
+def test_states_that_ruckig_gives_up_on_are_planned_all_the_same(
+    position, velocity, acceleration, target
+):
+    """Exactly between two shapes of a profile; found by an attack on the server."""
+    limits = Limits(*np.array([[-1.8], [1.8], [12.0], [400.0], [8e4]]))
+    limiter = Limiter(limits, TICK_S)
+    limiter.place(np.array([position]))
+    limiter.velocity, limiter.acceleration = np.array([velocity]), np.array([acceleration])
+    limiter.aim(np.array([0.0 if target is None else target]))
+    if target is None:
+        limiter._path = object()  # it moves
+        limiter.brake()
+    path = [(limiter.position, limiter.velocity, limiter.acceleration)]
+    path += [(limiter.step(), limiter.velocity, limiter.acceleration) for _ in range(200)]
+    places, velocities, accelerations = (np.array(part) for part in zip(*path, strict=True))
+    assert limiter.is_at_rest
+    assert np.abs(np.diff(accelerations, axis=0)).max() / TICK_S <= 8e4 * (1 + 1e-6)
+    assert np.abs(velocities).max() <= 12
+    if target is not None:
+        assert places[-1] == pytest.approx(target, abs=1e-9)
+
+
+def test_where_nothing_can_be_planned_the_plan_before_is_followed(monkeypatch):
+    limits = Limits(*np.array([[-1.8], [1.8], [12.0], [400.0], [8e4]]))
+    limiter, twin = Limiter(limits, TICK_S), Limiter(limits, TICK_S)
+    for each in (limiter, twin):
+        each.aim(np.array([1.0]))
+        each.step()
+
+    class GivesUp:
+        def calculate(self, asked, path):
+            raise limiter._ruckig.RuckigError
+
+    monkeypatch.setattr(limiter, "_generator", GivesUp())
+    limiter.aim(np.array([-1.0]))
+    assert [limiter.step() for _ in range(9)] == [twin.step() for _ in range(9)]
+    monkeypatch.undo()
+    for _ in range(300):
+        limiter.step()
+    assert limiter.position == pytest.approx(-1.0)
+
+
 @pytest.mark.parametrize("velocity", [0.001, 0.05, 0.5, 4.0, 8.0])
 def test_a_stop_is_as_long_as_a_formula_says(velocity):
     """From constant velocity: acceleration ramps up, may saturate, ramps down."""
