@@ -13,6 +13,7 @@ from benchmarks import (
     grasp,
     margin,
     qtopt,
+    realtime,
     simulation,
     sweep,
     theory,
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "qtopt": qtopt.run,
     "margin": margin.run,
     "adapt": adapt.run,
+    "realtime": realtime.run,
 }
 
 

@@ -20,6 +20,9 @@ _EXTRA_OF = {
     "tensorboardX": "tensorboard",
     "onnxruntime": "onnx",
     "torch": "torchscript",
+    "ruckig": "realtime",
+    "msgspec": "realtime",
+    "websockets": "realtime",
 }
 _SPELLED = {"mujoco.batch": "mujoco 3.17 or newer"}
 

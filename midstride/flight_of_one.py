@@ -1,6 +1,8 @@
 """Decisions in flight of one environment: the rule of `flight.py` in plain numbers.
 
-Both are tested against the same tick-by-tick reference, and against each other.
+Both are tested against the same tick-by-tick reference, and against each other. In a simulation a
+decision and its latency are known at the capture (`capture`); on the wall clock they turn out later
+(`begin`, `tell`).
 """
 
 from __future__ import annotations
@@ -63,6 +65,11 @@ class FlightOfOne:
         """Whether the decision made at the last capture is the one in force."""
         return self.in_force == self.captures - 1
 
+    @property
+    def captured(self) -> int:
+        """When the observation was taken that the decision in force was made on."""
+        return self._force.starts[0] if self._force.starts else self.now - self.latency
+
     def pending(self, slots: int) -> list[Any]:
         """(First) actions of those of the last `slots` decisions that may still come into force.
 
@@ -86,6 +93,32 @@ class FlightOfOne:
         arrival = NEVER if lost else self.now + latency
         meant = tuple([self.now + start for start in starts])
         self._enter(_Decision(self.captures, arrival, latency, meant, actions))
+
+    def begin(self, captured: int) -> int:
+        """An observation was taken at tick `captured`, and what is decided on it is not known yet.
+
+        The number of the decision: it is pending, without an action, until it is told.
+        """
+        self._enter(_Decision(self.captures, NEVER, 0, (captured,), (None,)))
+        return self.captures - 1
+
+    def tell(
+        self, number: int, arrival: int, actions: Sequence[Any], starts: Sequence[int] = (0,)
+    ) -> bool:
+        """What was decided, and when it arrives (NEVER: it is lost); False where it is overtaken.
+
+        actions: one, or a chunk; starts: of each, in ticks after the capture, the first of them 0
+        """
+        for k, decision in enumerate(self._pending):
+            if decision.number == number:
+                captured = decision.starts[0]
+                meant = tuple([captured + start for start in starts])
+                told = _Decision(number, arrival, arrival - captured, meant, actions)
+                self._pending[k] = told
+                self._event = min(self._event, arrival)
+                return True
+        self.stale += arrival < NEVER
+        return False
 
     def _enter(self, decision: _Decision) -> None:
         pending = self._pending

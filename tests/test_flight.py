@@ -208,6 +208,42 @@ def test_a_decision_that_is_amended_arrives_when_it_would_have(latency, expected
     assert tape.ticks[-2:] == [13.0, 14.0]
 
 
+@settings(max_examples=200, deadline=None)
+@given(episode=steps_of_one, ahead=st.integers(0, 5), data=st.data())
+def test_what_is_told_later_arrives_as_if_it_had_been_known(episode, ahead, data):
+    """A thought is told before it is due, at the latest when it is; of lost ones at any time."""
+    known, tape = FlightOfOne(30), TapeOfOne()
+    told, later = FlightOfOne(30), TapeOfOne()
+    untold = []
+    for k, (latency, period, lost, lengths) in enumerate(episode):
+        starts = np.cumsum([0, *lengths]).tolist()
+        values = [100.0 * k + j + 1 for j in range(len(starts))]
+        arrival = NEVER if lost else told.now + latency
+        known.capture_chunk(values, starts, latency, lost)
+        at = told.now + max(0, latency - ahead)
+        untold.append((at, told.begin(told.now), arrival, values, starts))
+        assert told.pending(1) == [None]
+        known.period(tape, period)
+        for _ in range(period):
+            for one in [one for one in untold if one[0] <= told.now]:
+                untold.remove(one)
+                assert told.tell(*one[1:]) == (one[1] > told.in_force)
+            told.period(later, 1)
+        for one in [one for one in untold if one[0] <= told.now]:
+            untold.remove(one)
+            told.tell(*one[1:])
+        told.period(later, 0)
+        assert (told.in_force, told.latency, told.action) == (
+            known.in_force, known.latency, known.action,
+        )  # fmt: skip
+    assert later.ticks == tape.ticks
+    known.period(tape, 40)
+    for one in untold:
+        told.tell(*one[1:])
+    told.period(later, 40)
+    assert told.stale == known.stale
+
+
 def test_of_one_nothing_leaks_into_the_next_episode():
     flight, tape = FlightOfOne(), TapeOfOne()
     flight.capture(1.0, 0)

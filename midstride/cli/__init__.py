@@ -8,6 +8,7 @@ from types import ModuleType
 
 from midstride.cli import (
     adapt,
+    calibrate,
     demo,
     describe,
     evaluate,
@@ -15,6 +16,8 @@ from midstride.cli import (
     margin,
     report,
     reproduce,
+    robot,
+    run,
     sweep,
     train,
     watch,
@@ -33,6 +36,9 @@ COMMANDS: dict[str, ModuleType] = {
     "evaluate": evaluate,
     "margin": margin,
     "adapt": adapt,
+    "robot": robot,
+    "run": run,
+    "calibrate": calibrate,
     "sweep": sweep,
     "report": report,
     "reproduce": reproduce,

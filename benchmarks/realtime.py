@@ -1,0 +1,222 @@
+"""The wall clock: how late captures are, beside rtgym and a plain `time.sleep` loop; what it costs.
+
+Lateness is against the grid of the first capture: capture k belongs at start + k * period. All
+loops take turns in every round, with a robot and a policy that do nothing, so that what is late is
+the loop; under load another process computes on every core.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, seconds
+from midstride.policies import as_policy
+from midstride.realtime.clock import VirtualClock, WallClock, steady
+from midstride.realtime.robot import Declared, Observation, Sent, Stamp
+from midstride.realtime.runtime import Pace, Runtime
+from midstride.realtime.senses import Senses
+from midstride.realtime.thinker import DrawnThinker, ThreadThinker
+
+RATES_HZ = (100, 500)
+SECONDS, ROUNDS = 2.0, 5
+_BOX = spaces.Box(-1, 1, (4,), np.float32)
+_ZEROS = np.zeros(4, np.float32)
+
+
+class Nothing:
+    """A robot that takes no time; notes when it was looked at."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self.declared = Declared("nothing", _BOX, _BOX, (), _ZEROS)
+        self.looked_s: list[float] = []
+
+    def connect(self) -> None: ...
+    def arm(self) -> None: ...
+    def stop(self) -> None: ...
+    def disconnect(self) -> None: ...
+
+    def get_observation(self) -> Observation:
+        now_s = self._clock.now_s()
+        self.looked_s.append(now_s)
+        return Observation(_ZEROS, now_s)
+
+    def send_action(self, action: Any, stamp: Stamp) -> Sent:
+        return Sent(action, self._clock.now_s())
+
+
+def run() -> list[Figure]:
+    figures = []
+    table = Table("loop", "p50", "p99", "most", title="lateness of captures, microseconds")
+    for load in (False, True):
+        for rate in RATES_HZ:
+            loops = {"midstride": of_runtime, "rtgym": of_rtgym, "time.sleep": of_sleep}
+            with busy(load):
+                late = _late(loops, rate)
+            where = f"{rate} Hz{', under load' if load else ''}"
+            for name, values in late.items():
+                row = 1e6 * np.quantile(values, (0.5, 0.99, 1.0))
+                table.add_row(f"{name}, {where}", *(f"{value:.0f}" for value in row))
+            suffix = f"{rate}Hz{'-load' if load else ''}"
+            ours = float(np.quantile(late["midstride"], 0.99))
+            for peer, figure in (("rtgym", "vs-rtgym"), ("time.sleep", "vs-sleep")):
+                if peer in late:
+                    ratio = float(np.quantile(late[peer], 0.99)) / ours
+                    name = f"realtime/lateness-p99-{figure}/{suffix}"
+                    figures.append(Figure(name, ratio, "x", f"{peer}, {where}"))
+    Console(width=120).print(table)
+    return [*figures, *overhead()]
+
+
+def _late(loops: dict[str, Callable[[float], Any]], rate: int) -> dict[str, Any]:
+    """Lateness (captures,) of each loop, rounds taken by turns; a peer that is missing is said."""
+    found: dict[str, list[Any]] = {}
+    for _ in range(ROUNDS):
+        for name, loop in loops.items():
+            try:
+                looked_s = np.array(loop(1 / rate))
+            except ImportError:
+                Console().print(f"{name} is missing: pip install {name}")
+                continue
+            since = looked_s - looked_s[0]
+            # Who skips a cycle is on time in the next one: a capture belongs to its own cycle.
+            cycle = np.maximum(np.arange(len(since)), np.floor(since * rate + 1e-9))
+            found.setdefault(name, []).append(np.abs(since - cycle / rate)[1:])
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def of_runtime(period_s: float) -> list[float]:
+    """Our runtime, with its thinker's thread."""
+    clock = WallClock()
+    robot = Nothing(clock)
+    thinker = ThreadThinker(as_policy(lambda row: _ZEROS), clock)
+    runtime = Runtime(robot, thinker, Senses(robot.declared), Pace(period_s=period_s), clock)
+    with steady():
+        for _ in itertools.islice(runtime.cycles(), int(SECONDS / period_s)):
+            pass
+    thinker.close()
+    return robot.looked_s
+
+
+def of_sleep(period_s: float) -> list[float]:
+    """What everybody writes first: sleep for what is left of the period."""
+    looked_s = []
+    for _ in range(int(SECONDS / period_s)):
+        began_s = time.monotonic()
+        looked_s.append(began_s)
+        time.sleep(max(0.0, period_s - (time.monotonic() - began_s)))
+    return looked_s
+
+
+def of_rtgym(period_s: float) -> list[float]:
+    import gymnasium
+    import rtgym
+
+    looked_s: list[float] = []
+
+    class Interface(rtgym.RealTimeGymInterface):  # type: ignore[misc]
+        def send_control(self, control: Any) -> None: ...
+        def get_observation_space(self) -> Any:
+            return spaces.Tuple((_BOX,))
+
+        def get_action_space(self) -> Any:
+            return _BOX
+
+        def get_default_action(self) -> Any:
+            return _ZEROS
+
+        def reset(self, seed: Any = None, options: Any = None) -> Any:
+            return [_ZEROS], {}
+
+        def get_obs_rew_terminated_info(self) -> Any:
+            looked_s.append(time.monotonic())
+            return [_ZEROS], 0.0, False, {}
+
+    config = {
+        **rtgym.DEFAULT_CONFIG_DICT, "interface": Interface, "time_step_duration": period_s,
+        "start_obs_capture": period_s, "act_buf_len": 1,
+    }  # fmt: skip
+    env = gymnasium.make("real-time-gym-v1", config=config, disable_env_checker=True)
+    env.reset()
+    for _ in range(int(SECONDS / period_s)):
+        env.step(_ZEROS)
+    env.close()
+    return looked_s
+
+
+def overhead() -> list[Figure]:
+    """What a decision costs beside policy and robot: computing, and from thread to thread."""
+    knowledge = ("previous_action", "selection_time")
+    count = 5000
+
+    def virtual() -> None:
+        clock = VirtualClock()
+        robot = Nothing(clock)
+        steps = itertools.repeat((0.005, False))
+        thinker = DrawnThinker(as_policy(lambda row: _ZEROS), clock, steps, is_serial=True)
+        senses = Senses(robot.declared, knowledge, selection_scale_s=0.01)
+        runtime = Runtime(robot, thinker, senses, Pace(period_s=0.01), clock)
+        for _ in itertools.islice(runtime.cycles(), count):
+            pass
+
+    def bare() -> None:
+        robot = Nothing(VirtualClock())
+        policy = as_policy(lambda row: _ZEROS)
+        for _ in range(count):
+            robot.send_action(policy(robot.get_observation().values), Stamp())
+
+    took = [seconds(virtual) - seconds(bare) for _ in range(ROUNDS)]
+    handed = _handed_over()
+    peer = "a bare loop over policy and robot"
+    return [
+        Figure("realtime/overhead-us", 1e6 * float(np.median(took)) / count, "us", peer),
+        Figure("realtime/latency-us", 1e6 * handed, "us", "a policy that takes no time: t_AS"),
+    ]
+
+
+def _handed_over() -> float:
+    """From capture to command on the wall clock where nothing takes time: the median."""
+    clock = WallClock()
+    robot = Nothing(clock)
+    thinker = ThreadThinker(as_policy(lambda row: _ZEROS), clock)
+    runtime = Runtime(robot, thinker, Senses(robot.declared), Pace(period_s=0.01), clock)
+    with steady():
+        for _ in itertools.islice(runtime.cycles(), 300):
+            pass
+    thinker.close()
+    latencies = [one.latency_s for one in runtime.journal.settled()]
+    return float(np.median([value for value in latencies if value is not None]))
+
+
+@contextmanager
+def busy(load: bool) -> Iterator[None]:
+    """A process that computes, on every core."""
+    context = multiprocessing.get_context("spawn")
+    count = multiprocessing.cpu_count() if load else 0
+    others = [context.Process(target=_compute, daemon=True) for _ in range(count)]
+    for other in others:
+        other.start()
+    if load:
+        time.sleep(1.0)  # they import
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.join()
+
+
+def _compute() -> None:
+    numbers = np.random.default_rng(0).random((200, 200))
+    while True:
+        numbers = np.tanh(numbers @ numbers.T / 100)

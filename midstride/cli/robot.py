@@ -1,0 +1,117 @@
+"""Serve a simulated robot on the wall clock, in a process of its own.
+
+BODY is cartpole. Physics is paced by the wall clock, whoever is connected. It takes one client
+at a time, which must have the token that is written to --token. What its actuators are told stays
+within limits of position, velocity, acceleration and jerk, whatever is sent; without a fresh
+command for --watchdog it stops, and stays stopped until it is armed again. Ctrl-C ends it.
+
+examples:
+  midstride robot cartpole
+  midstride robot cartpole --actions 5 --address ws://127.0.0.1:8765 --watchdog 150ms
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from rich.console import Console
+
+from midstride.cli.arguments import Group, Syntax, read
+from midstride.scale.words import plain, saved
+from midstride.seconds import Time, format_s, seconds_of
+from midstride.settings import Range, Settings
+
+if TYPE_CHECKING:
+    from midstride.realtime.clocked import Tick
+
+_LONGEST_LOG = 2_000_000  # ticks that are remembered
+
+
+@dataclass(frozen=True)
+class Options(Settings):
+    """What is served, and to whom."""
+
+    body: Literal["cartpole"]
+    """cartpole"""
+    address: str = "unix:robot.socket"
+    """where it is served: unix:PATH, or ws://127.0.0.1:PORT (0: any that is free)"""
+    token: Path = Path("robot.token")
+    """file that the token is written to, for your eyes only"""
+    watchdog: Time = "250ms"
+    """the robot stops without a fresh command for so long"""
+    actions: Annotated[int, Range(3, 8)] | None = None
+    """how many discrete displacements it takes (default: continuous ones)"""
+    seed: Annotated[int, Range(0)] = 0
+    """of how the first episode begins"""
+    log: Path | None = None
+    """file for what the actuators were told at every tick (CSV), written when it ends"""
+
+
+def command(args: Sequence[str], console: Console) -> None:
+    usage = "robot BODY [options]"
+    syntax = Syntax("robot", usage, __doc__ or "", (Group("options", Options),), ("body",))
+    run(read(Options, syntax, args), console)
+
+
+def run(options: Options, console: Console) -> None:
+    from midstride.realtime import wire
+    from midstride.realtime.bodies import TaskBody
+    from midstride.realtime.clock import WallClock, steady
+    from midstride.realtime.clocked import ClockedRobot
+    from midstride.realtime.server import RobotServer
+
+    clock = WallClock()
+    ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
+    robot = ClockedRobot(
+        TaskBody(options.body, options.actions),
+        clock,
+        seconds_of(options.watchdog),
+        limited=True,
+        seed=options.seed,
+        on_tick=None if options.log is None else ticks.append,
+    )
+    address = wire.parse_address(options.address)
+    token = wire.write_token(options.token)
+    server = RobotServer(robot, address, token, clock, lambda line: console.print(plain(line)))
+    server.open()
+    console.print(
+        plain(
+            f"{options.body} at {server.address}, watchdog "
+            f"{format_s(seconds_of(options.watchdog))}, token in {options.token}"
+        )
+    )
+    try:
+        with steady():
+            server.run()
+    finally:
+        server.close()
+        options.token.unlink(missing_ok=True)
+        if options.log is not None:
+            _write_log(options.log, ticks)
+            console.print(saved(options.log))
+
+
+def _write_log(path: Path, ticks: deque[Tick]) -> None:
+    from midstride.sweep.disk import write_csv
+
+    names = ("at_s", "decision", "state", "place", "velocity", "acceleration")
+    write_csv(
+        path,
+        names,
+        (
+            (
+                repr(round(tick.at_s, 9)),
+                tick.number,
+                tick.state,
+                *(
+                    "" if part is None else " ".join(f"{x:.9g}" for x in part)
+                    for part in (tick.place, tick.velocity, tick.acceleration)
+                ),
+            )
+            for tick in ticks
+        ),
+    )

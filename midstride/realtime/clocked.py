@@ -1,0 +1,203 @@
+"""A body on a clock that nobody stops, with a robot's verbs and a robot's safety.
+
+Time is that of the clock. Whenever the robot is looked at, its body has lived through all ticks
+that are over by then; so it is the same on the wall clock, where a server looks at every tick, as
+on a virtual one, where tests do. Each tick asks the watchdog, and what the actuators are told is
+the limiter's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from midstride.realtime.bodies import Body
+from midstride.realtime.clock import Clock
+from midstride.realtime.limiter import Limiter
+from midstride.realtime.robot import Array, Declared, Observation, Sent, Stamp
+from midstride.realtime.watchdog import Watchdog
+
+_ON_TIME = 1e-6  # share of a tick by which the clock may miss its end: float noise
+
+
+@dataclass(frozen=True)
+class Tick:
+    """The robot's own record of one tick: what its actuators were told, under which decision."""
+
+    at_s: float
+    number: int
+    state: str
+    place: Array | None
+    velocity: Array | None
+    acceleration: Array | None
+
+
+class ClockedRobot:
+    """A body that moves by the clock.
+
+    watchdog_s: it stops without a fresh command for so long; None: no watchdog, always armed
+    limited: whether what the actuators are told is kept within the body's limits
+    on_tick: is told of every tick
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        clock: Clock,
+        watchdog_s: float | None = None,
+        limited: bool = False,
+        seed: int | None = None,
+        on_tick: Callable[[Tick], None] | None = None,
+    ) -> None:
+        limits = body.declared.limits
+        if limited and limits is None:
+            raise ValueError(f"{body.declared.name} declares no limits to be kept within")
+        self._body, self._clock, self._seed, self._on_tick = body, clock, seed, on_tick
+        self.watchdog = Watchdog(watchdog_s)
+        self._is_guarded = watchdog_s is not None
+        self.limiter = Limiter(limits, body.tick_s) if limited and limits else None
+        self._declared = replace(
+            body.declared, limits=limits if limited else None, watchdog_s=watchdog_s
+        )
+        self._start_s = 0.0
+        self._ticks = 0
+        self._paused_s: float | None = None
+        self._number = -1
+        self._target: Array | None = None
+
+    @property
+    def declared(self) -> Declared:
+        return self._declared
+
+    # --- The verbs
+
+    def connect(self) -> None:
+        """An episode begins now, at rest."""
+        self._body.begin(self._seed)
+        self._start_s, self._ticks, self._paused_s = self._clock.now_s(), 0, None
+        self._number = -1
+        self._target = self._body.measure().position
+        if self.limiter is not None and self._target is not None:
+            self.limiter.place(self._target)
+        if not self._is_guarded:
+            self.watchdog.arm(self._start_s)
+
+    def reset(self, seed: int | None) -> None:
+        """A new episode; not while it is run."""
+        self.catch_up()
+        if self.watchdog.state in ("armed", "stopping"):
+            raise ValueError(f"the robot is {self.watchdog.state}: stop it before it is reset")
+        self._seed = seed
+        self.connect()
+
+    def arm(self) -> None:
+        self.catch_up()
+        self.watchdog.arm(self._clock.now_s())
+        self._number = -1
+        if self.limiter is not None:
+            self._target = self.limiter.aim(self.limiter.position)
+
+    def get_observation(self) -> Observation:
+        self.catch_up()
+        values, position, over, score = self._body.measure()
+        at_s = self._at_s(self._ticks)
+        state, fault = self.watchdog.state, self.watchdog.fault
+        target = None if self._target is None else self._target.copy()
+        return Observation(values, at_s, position, target, state, fault, over, score)
+
+    def send_action(self, action: Any, stamp: Stamp) -> Sent:
+        """What cannot be an action is a fault; what is old or unasked for is refused."""
+        self.catch_up()
+        now_s = self._clock.now_s()
+        try:
+            action = self._body.check(action)
+        except ValueError as error:
+            self.watchdog.trip(str(error))
+            return Sent(None, now_s, str(error))
+        refused = self.watchdog.refuses(stamp, now_s)
+        if refused is not None:
+            return Sent(None, now_s, refused)
+        self._number = stamp.number
+        self._take(action)
+        return Sent(action, now_s)
+
+    def stop(self) -> None:
+        self.catch_up()
+        self.watchdog.disarm()
+
+    def disconnect(self) -> None:
+        self.stop()
+
+    def pause(self) -> None:
+        """The world waits from now on."""
+        self.catch_up()
+        if self._paused_s is None:
+            self._paused_s = self._clock.now_s()
+
+    def resume(self) -> None:
+        if self._paused_s is not None:
+            self._start_s += self._clock.now_s() - self._paused_s
+            self._paused_s = None
+
+    # --- Time
+
+    def catch_up(self) -> int:
+        """Live through the ticks that are over by now; how many they were."""
+        now_s = self._clock.now_s() if self._paused_s is None else self._paused_s
+        due = int((now_s - self._start_s) / self._body.tick_s + _ON_TIME)
+        lived = due - self._ticks
+        while self._ticks < due:
+            self._tick()
+        return lived
+
+    def next_tick_s(self) -> float:
+        """When the tick under way is over."""
+        return self._at_s(self._ticks + 1)
+
+    def _tick(self) -> None:
+        at_s = self._at_s(self._ticks)
+        may_move = self.watchdog.look(at_s)
+        limiter = self.limiter
+        if limiter is not None and self.watchdog.state != "stopped":
+            if not may_move:
+                limiter.brake()
+            self._body.follow(None, limiter.step())
+            if self.watchdog.state == "stopping" and limiter.is_at_rest:
+                self._target = limiter.position
+                self.watchdog.rested()
+        elif limiter is None and not may_move:
+            self._rest()
+        self._body.tick()
+        self._ticks += 1
+        if self._on_tick is not None:
+            self._on_tick(self._record(at_s))
+
+    def _take(self, action: Any) -> None:
+        """A command comes into force now."""
+        place = self._body.target(action)
+        if self.limiter is not None:
+            assert place is not None
+            self._target = self.limiter.aim(place)
+        else:
+            self._target = place
+            self._body.follow(action, place)
+
+    def _rest(self) -> None:
+        """Without a limiter, a stop is at once."""
+        if self.watchdog.state == "stopping":
+            self._body.rest()
+            self._target = self._body.measure().position
+            self.watchdog.rested()
+
+    def _record(self, at_s: float) -> Tick:
+        limiter, state = self.limiter, self.watchdog.state
+        if limiter is None:
+            return Tick(at_s, self._number, state, self._target, None, None)
+        place = np.clip(limiter.position, limiter.limits.low, limiter.limits.high)
+        return Tick(at_s, self._number, state, place, limiter.velocity, limiter.acceleration)
+
+    def _at_s(self, tick: int) -> float:
+        return self._start_s + tick * self._body.tick_s

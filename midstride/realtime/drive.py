@@ -1,0 +1,191 @@
+"""A run: a policy on a robot from arming to rest, and the same without motion, to measure it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from midstride.knowledge import Layout
+from midstride.policies.fit import fit
+from midstride.realtime.clock import Clock, steady
+from midstride.realtime.journal import Decision
+from midstride.realtime.robot import Declared, Observation, Robot, RobotFault, Sent, Stamp
+from midstride.realtime.runtime import Mode, Pace, Runtime
+from midstride.realtime.senses import Senses
+from midstride.realtime.thinker import ThreadThinker
+from midstride.seconds import format_s
+from midstride.timing import Timing
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a policy is run, checked against the robot that it runs on.
+
+    workers: thoughts at a time
+    at_least_s: no decision comes into force earlier after its capture
+    """
+
+    senses: Senses
+    pace: Pace
+    workers: int = 1
+    at_least_s: float = 0.0
+
+
+@dataclass
+class Run:
+    """What happened so far; also read while it goes on, by who shows it."""
+
+    decisions: list[Decision] = field(default_factory=list)  # whose fate is known
+    missed: int = 0
+    starved: int = 0
+    began_s: float = 0.0
+    lasted_s: float = 0.0
+    score: float | None = None  # reward of a simulated robot
+    state: str = "idle"
+    ended: str = ""  # why
+
+    def count(self, fate: str) -> int:
+        return sum(one.fate == fate for one in list(self.decisions))
+
+
+def plan_of(
+    declared: Declared,
+    trained: tuple[Layout, Timing] | None,
+    mode: Mode,
+    period_s: float | None = None,
+    at_least_s: float = 0.0,
+) -> Plan:
+    """How to run a policy on a robot.
+
+    trained: columns and timing of the environment that the policy was trained in; None: the
+        policy sees what the robot observes, and nothing else
+    period_s: from one observation to the next (default: as trained)
+    at_least_s: no decision comes into force earlier after its capture
+    """
+    if trained is None:
+        if period_s is None:
+            raise ValueError(
+                "this policy does not say how long a period is: give it, --period 50ms"
+            )
+        return Plan(Senses(declared), Pace(mode, period_s), at_least_s=at_least_s)
+    layout, timing = trained
+    _check_columns(declared, layout)
+    senses = Senses(
+        declared,
+        layout.features,
+        layout.stack_observations,
+        layout.stack_actions,
+        timing.pending_slots,
+        timing.selection_scale_s,
+    )
+    if period_s is not None:
+        pace = Pace(mode, period_s)
+    elif timing.execution_s == 0:
+        raise ValueError(
+            "the policy was trained without execution, each period as long as its latency: give "
+            f"the period that it had, --period {format_s(timing.latency_high_s).replace(' ', '')}"
+        )
+    else:
+        pace = Pace(mode, timing.period_s, timing.execution_s)
+    workers = timing.most_pending if timing.thinker == "pipelined" else 1
+    return Plan(senses, pace, workers, at_least_s)
+
+
+def _check_columns(declared: Declared, layout: Layout) -> None:
+    """An error unless the robot observes what the policy was trained on, in the same units."""
+    if declared.columns != layout.base:
+        raise ValueError(
+            f"the policy was trained on the columns {', '.join(layout.base)[:200]}, the robot "
+            f"{declared.name} observes {', '.join(declared.columns)[:200]}"
+        )
+    scale = layout.units.get("vector_to_go")
+    controlled = declared.controlled
+    if "vector_to_go" not in layout.features or controlled is None or scale is None:
+        return
+    if list(scale) != controlled.scale.tolist():
+        raise ValueError(
+            f"an action of 1 moves this robot by {controlled.scale.tolist()}, and moved it by "
+            f"{list(scale)} in training"
+        )
+
+
+def drive(
+    robot: Robot,
+    policy: Any,
+    plan: Plan,
+    clock: Clock,
+    goes_on: Callable[[Run], bool],
+    run: Run | None = None,
+) -> Run:
+    """Arm a robot that is connected, run the policy on it while `goes_on`, bring it to rest.
+
+    Whatever ends it, the robot is told to stop. A fault of the robot ends it: it is in `ended`.
+    """
+    run = Run() if run is None else run
+    policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
+    policy.reset()
+    thinker = ThreadThinker(policy, clock, plan.workers, plan.at_least_s)
+    runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
+    try:
+        with steady():
+            runtime.warm_up()
+            robot.arm()
+            run.began_s, run.state = clock.now_s(), "armed"
+            _walk(runtime, run, clock, goes_on)
+    except RobotFault as fault:
+        run.ended = str(fault)
+    finally:
+        thinker.close()
+        with suppress(RobotFault):  # it is gone, and its own watchdog stops it
+            robot.stop()
+        runtime.journal.close()
+        run.decisions += runtime.journal.settled()
+        run.state = "stopped"
+    return run
+
+
+def _walk(runtime: Runtime, run: Run, clock: Clock, goes_on: Callable[[Run], bool]) -> None:
+    for cycle in runtime.cycles():
+        run.score = cycle.seen.score
+        run.decisions += runtime.journal.settled()
+        run.missed, run.starved = runtime.journal.counts["missed"], runtime.starved
+        run.lasted_s = clock.now_s() - run.began_s
+        if not goes_on(run):
+            return
+    run.ended = "the episode is over"
+
+
+class Resting:
+    """A robot that is told to rest whatever is decided: to measure its latencies without motion."""
+
+    def __init__(self, robot: Robot) -> None:
+        if robot.declared.hold is None:
+            raise ValueError(
+                f"{robot.declared.name} does not say which action lets it rest, so its latencies "
+                "cannot be measured without moving it: take the log of a run"
+            )
+        self._robot = robot
+
+    @property
+    def declared(self) -> Declared:
+        return replace(self._robot.declared, pauses=False)
+
+    def connect(self) -> None:
+        self._robot.connect()
+
+    def arm(self) -> None:
+        self._robot.arm()
+
+    def get_observation(self) -> Observation:
+        return self._robot.get_observation()
+
+    def send_action(self, action: Any, stamp: Stamp) -> Sent:
+        return self._robot.send_action(self._robot.declared.hold, stamp)
+
+    def stop(self) -> None:
+        self._robot.stop()
+
+    def disconnect(self) -> None:
+        self._robot.disconnect()

@@ -1,0 +1,131 @@
+"""What the actuators are told never leaves the limits: a reference with limited jerk (Ruckig).
+
+Whatever place is asked for, the reference goes there within the limits of position, velocity,
+acceleration and jerk; told to stop, it comes to rest as fast as they allow. Every place that is
+aimed at lies within the positions, so the way to it and every stop on the way do too: braking never
+takes more room than the plan that it interrupts, which ended at rest within them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from midstride.extras import needed_by
+from midstride.realtime.robot import Array, Limits
+
+_EASIER = (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99, 0.95, 0.9)
+
+
+class Limiter:
+    """The reference of a robot's controlled dimensions, moved on by one tick at a time.
+
+    It always follows a plan that is whole, and ends at rest within the limits. Where Ruckig finds
+    none (it gives up on states that lie exactly between two shapes of a profile), a little less of
+    the jerk is planned with; should that fail too, the plan before is followed, and the next tick
+    tries again.
+    """
+
+    def __init__(self, limits: Limits, tick_s: float) -> None:
+        with needed_by("a robot that is kept within limits"):
+            import ruckig
+        self.limits, self._tick_s, self._ruckig = limits, tick_s, ruckig
+        self._size = limits.low.size
+        self._generator: Any = ruckig.Ruckig(self._size)
+        self.place(np.clip(np.zeros(self._size), limits.low, limits.high))
+
+    def place(self, position: Array) -> None:
+        """The reference is at rest there: where the robot was found."""
+        self.position: Array = np.clip(position, self.limits.low, self.limits.high)
+        self.velocity: Array = np.zeros(self._size)
+        self.acceleration: Array = np.zeros(self._size)
+        self.target = self.position.copy()
+        self._path: Any = None  # None: at rest
+        self._time_s = 0.0
+        self._is_unplanned = self._brakes = False
+
+    def aim(self, target: Array) -> Array:
+        """Go there from now on; the place within the limits that is gone to."""
+        self.target = np.clip(target, self.limits.low, self.limits.high)
+        self._is_unplanned, self._brakes = True, False
+        return self.target
+
+    def brake(self) -> None:
+        """Come to rest from now on, as soon as the limits allow."""
+        if not self._brakes and not self.is_at_rest:
+            self._is_unplanned = True
+        self._brakes = True
+
+    def step(self) -> Array:
+        """The reference a tick later."""
+        if self._is_unplanned:
+            self._plan()
+        if self._path is not None:
+            self._time_s += self._tick_s
+            end_s = self._path.duration
+            at = self._path.at_time(min(self._time_s, end_s))
+            place, self.velocity, self.acceleration = (np.array(part) for part in at)
+            # Rounding alone can be outside, by the last digit.
+            self.position = np.clip(place, self.limits.low, self.limits.high)
+            if self._time_s >= end_s:  # not a rounding error moves on
+                self.velocity, self.acceleration = np.zeros(self._size), np.zeros(self._size)
+                self._path = None
+        return self.position
+
+    def _plan(self) -> None:
+        """From the state of now to the target, or to rest; the plan before, if there is none."""
+        if self._brakes and self.is_at_rest:
+            self._is_unplanned = False
+            return
+        for share in _EASIER:
+            asked = _asked(self._ruckig, self.limits, self.velocity, self.acceleration, share)
+            asked.current_position = self.position.tolist()
+            if not self._brakes:
+                asked.control_interface = self._ruckig.ControlInterface.Position
+                asked.target_position = self.target.tolist()
+            path = self._ruckig.Trajectory(self._size)
+            try:
+                result = self._generator.calculate(asked, path)
+            except self._ruckig.RuckigError:
+                continue
+            if result in (self._ruckig.Result.Working, self._ruckig.Result.Finished):
+                self._path, self._time_s, self._is_unplanned = path, 0.0, False
+                return
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self._path is None
+
+
+def _asked(
+    ruckig: Any, limits: Limits, velocity: Sequence[float] | Array, acceleration: Any, share: float
+) -> Any:
+    """A stop from this state, as Ruckig is asked for it; share: of the jerk."""
+    asked: Any = ruckig.InputParameter(limits.low.size)
+    asked.control_interface = ruckig.ControlInterface.Velocity
+    asked.synchronization = ruckig.Synchronization.No
+    asked.current_velocity, asked.current_acceleration = list(velocity), list(acceleration)
+    asked.max_velocity = limits.velocity.tolist()
+    asked.max_acceleration = limits.acceleration.tolist()
+    asked.max_jerk = (share * limits.jerk).tolist()
+    return asked
+
+
+def stop_path(
+    limits: Limits, velocity: Sequence[float] | Array, acceleration: Sequence[float] | Array
+) -> tuple[Array, Array]:
+    """How far (signed) and for how long each dimension still moves when it is stopped."""
+    with needed_by("the way to a stop"):
+        import ruckig
+    path: Any = ruckig.Trajectory(limits.low.size)
+    for share in _EASIER:
+        try:
+            asked = _asked(ruckig, limits, velocity, acceleration, share)
+            ruckig.Ruckig(limits.low.size).calculate(asked, path)
+            break
+        except ruckig.RuckigError:
+            continue
+    end, _, _ = path.at_time(path.duration)
+    return np.array(end), np.array(path.independent_min_durations)

@@ -1,0 +1,293 @@
+"""What a client and a robot say to each other: typed, versioned messages, and where they meet.
+
+Anything else is refused: another version, unknown names or fields, other types, more than fits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from gymnasium import spaces
+
+from midstride.disk.read import read_text
+from midstride.realtime.robot import Controlled, Declared, Limits, Observation, Sent, State
+
+VERSION = 1
+LARGEST_REQUEST = 2**14  # bytes
+LARGEST_REPLY = 2**20
+Numbers = Annotated[list[float], msgspec.Meta(max_length=256)]
+_LONGEST_PATH = 100  # letters of a Unix socket's path that all systems take
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
+    pass
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True):
+    """The first message of a client."""
+
+    version: int
+
+
+class Observe(_Message, frozen=True):
+    pass
+
+
+class Act(_Message, frozen=True):
+    """A command; number: of its decision, -1 for one to rest."""
+
+    number: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
+    captured_s: float
+    action: int | Numbers
+
+
+class Order(_Message, frozen=True):
+    """One of the words below."""
+
+    word: Annotated[str, msgspec.Meta(pattern="^(arm|stop|pause|resume)$")]
+
+
+class Reset(_Message, frozen=True):
+    """A new episode of a simulated robot that is not armed."""
+
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
+
+
+Request = Hello | Observe | Act | Order | Reset
+
+
+# --- Replies -------------------------------------------------------------------------------------
+
+
+class Welcome(_Message, frozen=True):
+    """What the robot declares; its fields are those of `Declared`, as numbers."""
+
+    version: int
+    name: str
+    columns: list[str]
+    observed: list[list[float]]  # lowest and highest of each column
+    image: list[int]  # its shape, or nothing
+    choices: int  # of discrete actions; 0: they are numbers
+    acted: list[list[float]]  # lowest and highest of each number
+    hold: int | list[float] | None
+    controlled: list[str]
+    scale: list[float]
+    wraps: list[bool]
+    limits: list[list[float]]  # low, high, velocity, acceleration, jerk; or nothing
+    watchdog_s: float | None
+    pauses: bool
+
+
+class Observed(_Message, frozen=True):
+    values: list[float]
+    image: bytes
+    captured_s: float
+    position: list[float] | None
+    target: list[float] | None
+    state: State
+    fault: str | None
+    over: bool
+    score: float | None
+
+
+class Taken(_Message, frozen=True):
+    action: int | list[float] | None
+    taken_s: float
+    refused: str | None
+
+
+class Done(_Message, frozen=True):
+    pass
+
+
+class Refused(_Message, frozen=True):
+    """What was asked for is not done; the connection stays."""
+
+    why: str
+
+
+Reply = Welcome | Observed | Taken | Done | Refused
+
+encode = msgspec.msgpack.Encoder().encode
+_REQUESTS = msgspec.msgpack.Decoder(Request)
+_REPLIES = msgspec.msgpack.Decoder(Reply)
+
+
+class Garbage(ValueError):
+    """A message that is none."""
+
+
+def read_request(data: bytes | str) -> Request:
+    return _read(_REQUESTS, data)
+
+
+def read_reply(data: bytes | str) -> Reply:
+    return _read(_REPLIES, data)
+
+
+def _read(decoder: Any, data: bytes | str) -> Any:
+    if isinstance(data, str):
+        raise Garbage("it is text")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError, ValueError) as error:
+        raise Garbage(str(error)[:200]) from None
+
+
+# --- Robots as messages --------------------------------------------------------------------------
+
+
+def welcome(declared: Declared) -> Welcome:
+    space, action = declared.observation_space, declared.action_space
+    state = space["state"] if isinstance(space, spaces.Dict) else space
+    image = space["image"].shape if isinstance(space, spaces.Dict) else ()
+    if not isinstance(state, spaces.Box) or not isinstance(action, (spaces.Box, spaces.Discrete)):
+        raise ValueError(
+            f"a robot is served that observes numbers and takes numbers or a choice, not {space} "
+            f"and {action}"
+        )
+    controlled, limits = declared.controlled, declared.limits
+    return Welcome(
+        version=VERSION,
+        name=declared.name,
+        columns=list(declared.columns),
+        observed=[state.low.tolist(), state.high.tolist()],
+        image=list(image or ()),
+        choices=int(action.n) if isinstance(action, spaces.Discrete) else 0,
+        acted=[action.low.tolist(), action.high.tolist()] if isinstance(action, spaces.Box) else [],
+        hold=np.asarray(declared.hold).tolist() if declared.hold is not None else None,
+        controlled=list(controlled.names) if controlled else [],
+        scale=controlled.scale.tolist() if controlled else [],
+        wraps=controlled.wraps.tolist() if controlled else [],
+        limits=[getattr(limits, name).tolist() for name in _LIMITS] if limits else [],
+        watchdog_s=declared.watchdog_s,
+        pauses=declared.pauses,
+    )
+
+
+_LIMITS = ("low", "high", "velocity", "acceleration", "jerk")
+
+
+def declared_by(said: Welcome) -> Declared:
+    """The same on the other side."""
+    low, high = (np.array(bound, np.float32) for bound in said.observed)
+    state = spaces.Box(low, high, dtype=np.float32)
+    image = spaces.Box(0, 255, tuple(said.image), np.uint8) if said.image else None
+    action: spaces.Space[Any] = spaces.Discrete(max(1, said.choices))
+    if not said.choices:
+        lowest, highest = (np.array(bound, np.float32) for bound in said.acted)
+        action = spaces.Box(lowest, highest, dtype=np.float32)
+    return Declared(
+        name=said.name,
+        observation_space=spaces.Dict({"image": image, "state": state}) if image else state,
+        action_space=action,
+        columns=tuple(said.columns),
+        hold=np.array(said.hold, np.float32) if isinstance(said.hold, list) else said.hold,
+        controlled=(
+            Controlled(tuple(said.controlled), np.array(said.scale), np.array(said.wraps))
+            if said.controlled
+            else None
+        ),
+        limits=Limits(*(np.array(values) for values in said.limits)) if said.limits else None,
+        watchdog_s=said.watchdog_s,
+        pauses=said.pauses,
+    )
+
+
+def observed(seen: Observation) -> Observed:
+    values, image = seen.values, b""
+    if isinstance(values, dict):
+        values, image = values["state"], np.ascontiguousarray(values["image"]).tobytes()
+    return Observed(
+        values=np.asarray(values, float).tolist(),
+        image=image,
+        captured_s=seen.captured_s,
+        position=None if seen.position is None else seen.position.tolist(),
+        target=None if seen.target is None else seen.target.tolist(),
+        state=seen.state,
+        fault=seen.fault,
+        over=seen.over,
+        score=seen.score,
+    )
+
+
+def observation_of(said: Observed, declared: Declared) -> Observation:
+    values: Any = np.array(said.values, np.float32)
+    space = declared.observation_space
+    if isinstance(space, spaces.Dict):
+        image = np.frombuffer(said.image, np.uint8).reshape(space["image"].shape or ())
+        values = {"image": image, "state": values}
+    position = None if said.position is None else np.array(said.position)
+    target = None if said.target is None else np.array(said.target)
+    return Observation(
+        values, said.captured_s, position, target, said.state, said.fault, said.over, said.score
+    )
+
+
+def taken(sent: Sent) -> Taken:
+    action = None if sent.action is None else np.asarray(sent.action).tolist()
+    return Taken(action, sent.taken_s, sent.refused)
+
+
+# --- Where they meet -----------------------------------------------------------------------------
+
+
+class Address(NamedTuple):
+    """A Unix socket (path), or a port of this machine."""
+
+    path: str | None
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"ws://{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """unix:/path/to/socket or ws://127.0.0.1:8765; nothing beyond this machine."""
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        if not path or len(os.path.abspath(path)) > _LONGEST_PATH:
+            raise ValueError(
+                f"the path of a Unix socket must have 1 to {_LONGEST_PATH} letters, got {path!r}"
+            )
+        return Address(os.path.abspath(path), "", 0)
+    match = re.fullmatch(r"ws://(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})/?", text)
+    if match is None or not 0 <= int(match[2]) < 2**16:
+        raise ValueError(
+            f"{text!r} is not the address of a robot: write unix:/path/to/socket or "
+            "ws://127.0.0.1:8765; robots are served on this machine alone (for another one, tunnel "
+            "the port by SSH)"
+        )
+    return Address(None, match[1].strip("[]"), int(match[2]))
+
+
+def write_token(path: Path) -> str:
+    """A new token, in a file that nobody else can read."""
+    token = secrets.token_urlsafe(32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags, 0o600)
+    try:
+        if hasattr(os, "fchmod"):
+            os.fchmod(handle, 0o600)  # also of a file that was there
+        os.write(handle, f"{token}\n".encode())
+    finally:
+        os.close(handle)
+    return token
+
+
+def read_token(path: Path) -> str:
+    found = read_text(path, 4096).strip()
+    if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found):
+        raise ValueError(f"{path} holds no token: give the file that midstride robot wrote")
+    return found

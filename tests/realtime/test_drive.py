@@ -1,0 +1,225 @@
+"""A whole run on a served robot: what the runtime says happened is what the robot says happened."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from midstride.cli import calibrate, main
+from midstride.cli import run as cli
+from midstride.knowledge import Layout
+from midstride.latency_text import read_latency
+from midstride.policies import as_policy
+from midstride.realtime.bodies import TaskBody
+from midstride.realtime.clock import VirtualClock, WallClock
+from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.drive import Resting, Run, drive, plan_of
+from midstride.realtime.remote import RemoteRobot
+from midstride.realtime.robot import RobotFault, Stamp
+from midstride.tasks.settings import TaskSettings
+from tests.realtime.test_server import TOKEN, served
+
+QUIET = Console(quiet=True)
+
+
+def push(row):
+    """Back and forth; by itself a module:callable of the command line."""
+    return np.array([0.3 if row[0] < 0 else -0.3], np.float32)
+
+
+def after(decisions):
+    return lambda run: len(run.decisions) < decisions
+
+
+def test_the_runtime_and_the_robots_own_log_agree():
+    ticks = []
+    with served() as server:
+        server.robot._on_tick = ticks.append
+        with RemoteRobot(str(server.address), TOKEN) as robot:
+            plan = plan_of(robot.declared, None, "concurrent", 0.01)
+            run = drive(robot, as_policy(push), plan, WallClock(), after(40))
+            final = robot.get_observation()
+    assert run.ended == ""
+    assert final.state in ("stopping", "stopped")
+    taken = {one.number: one.taken_s for one in run.decisions if one.fate == "in force"}
+    assert len(taken) >= 39
+    followed = {}
+    for tick in ticks:
+        if tick.number >= 0 and tick.state == "armed":
+            followed.setdefault(tick.number, tick.at_s)
+    tick_s = 0.005
+    for number, at_s in followed.items():  # of two within one tick only the later one is
+        assert taken[number] - tick_s <= at_s <= taken[number] + 1e-6
+    assert followed
+
+
+def test_measuring_does_not_move_the_robot():
+    ticks = []
+    with served() as server:
+        server.robot._on_tick = ticks.append
+        with RemoteRobot(str(server.address), TOKEN) as robot:
+            plan = plan_of(robot.declared, None, "concurrent", 0.01)
+            before = robot.get_observation().target
+            run = drive(Resting(robot), as_policy(push), plan, WallClock(), after(10))
+    assert {one.fate for one in run.decisions} <= {"in force", "pending"}
+    moved = [tick.place - before for tick in ticks]
+    assert np.abs(moved).max() < 0.02  # it is told to stay where it is measured, which sways
+
+
+def test_a_robot_that_stops_ends_the_run_and_says_why():
+    with served(watchdog_s=0.06) as server, RemoteRobot(str(server.address), TOKEN) as robot:
+        plan = plan_of(robot.declared, None, "concurrent", 0.5)  # longer than the dog waits
+        run = drive(robot, as_policy(push), plan, WallClock(), after(10))
+    assert "no fresh command came for 60 ms" in run.ended
+
+
+def test_whatever_ends_a_run_the_robot_is_told_to_stop():
+    clock = VirtualClock()
+    robot = ClockedRobot(TaskBody("cartpole"), clock, 5.0, limited=True, seed=0)
+    robot.connect()
+    plan = plan_of(robot.declared, None, "concurrent", 0.05)
+
+    def stop(run):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive(robot, as_policy(push), plan, clock, stop)
+    assert robot.watchdog.state == "stopping"
+
+
+def trained(**settings):
+    s = TaskSettings(task="cartpole", **settings)
+    envs = s.make(1)
+    envs.close()
+    return envs.layout, envs.timing
+
+
+def test_a_policy_is_run_as_it_was_trained():
+    declared = ClockedRobot(TaskBody("cartpole", 5), VirtualClock(), 0.2, limited=True).declared
+    asked = {"latency": "120ms", "knowledge": ("pending_actions", "vector_to_go")}
+    layout, timing = trained(**asked, stack_observations=2)
+    plan = plan_of(declared, (layout, timing), "concurrent")
+    assert plan.senses.layout.columns == layout.columns
+    assert plan.pace.period_s == 0.05
+    assert plan.workers == 3
+    assert plan_of(declared, (layout, timing), "hold").pace.execution_s == 0.05
+    with pytest.raises(ValueError, match="give the period that it had, --period 50ms"):
+        plan_of(declared, trained(latency="50ms", execution="0"), "concurrent")
+    assert plan_of(declared, None, "concurrent", 0.1).senses.layout.is_plain
+    with pytest.raises(ValueError, match="does not say how long a period is"):
+        plan_of(declared, None, "concurrent")
+
+
+def test_a_robot_that_observes_something_else_is_refused():
+    declared = ClockedRobot(TaskBody("cartpole"), VirtualClock()).declared
+    layout = Layout(base=("angle",), action=("0",), controlled=None)
+    with pytest.raises(ValueError, match="trained on the columns angle, the robot cartpole"):
+        plan_of(declared, (layout, trained()[1]), "concurrent")
+    scaled = trained(knowledge=("vector_to_go",))[0]
+    scaled.units["vector_to_go"] = [0.5]
+    with pytest.raises(ValueError, match=r"moves this robot by \[0.2\], and moved it by \[0.5\]"):
+        plan_of(declared, (scaled, trained()[1]), "concurrent")
+
+
+# --- The commands --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def token(tmp_path):
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    return path
+
+
+def options(kind, server, token, tmp_path, **more):
+    return kind(
+        policy="tests.realtime.test_drive:push", trust=True, robot=str(server.address),
+        token=token, period="10ms", output=tmp_path / "out", **more,
+    )  # fmt: skip
+
+
+def test_run_leaves_a_log_a_record_and_a_page(token, tmp_path):
+    with served() as server:
+        cli.run(options(cli.Options, server, token, tmp_path, seconds=0.3, seed=1), QUIET)
+    rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
+    record = json.loads((tmp_path / "out/run.json").read_text())
+    assert len(rows) == record["counts"]["decisions"] > 0
+    assert float(rows[0]["latency_s"]) > 0
+    assert record["score"] is not None
+    assert "<h2>Latency</h2>" in (tmp_path / "out/run.html").read_text()
+
+
+def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
+    """Its zip was trained on other columns: the same command says so."""
+    zip_ = Path(__file__).parent.parent / "policies/fixtures/sac.zip"
+    with served() as server:
+        asked = options(cli.Options, server, token, tmp_path)
+        wrong = cli.Options(**{**asked.to_dict(), "policy": str(zip_)})
+        with pytest.raises(ValueError, match="the policy observes 3 columns"):
+            cli.run(wrong, QUIET)
+        assert server.robot.watchdog.state == "idle"  # nothing was armed
+
+
+def test_calibrate_leaves_a_trace_that_trainings_take(token, tmp_path):
+    with served() as server:
+        calibrate.run(options(calibrate.Options, server, token, tmp_path, decisions=12), QUIET)
+    model = read_latency(f"trace:{tmp_path / 'out'},up")
+    assert len(model.values_s) >= 10
+    assert TaskSettings(latency=f"trace:{tmp_path / 'out'},up", period="100ms").timing()
+
+
+def test_after_a_fault_a_person_says_arm(token, tmp_path):
+    with served() as server:
+        with RemoteRobot(str(server.address), TOKEN) as robot:
+            robot.arm()
+            robot.send_action([np.nan], Stamp(0, 0.0))
+        asked = options(cli.Options, server, token, tmp_path, seconds=0.05)
+        with pytest.raises(ValueError, match=r"after a fault: an action must be of Box.*--arm"):
+            cli.run(asked, QUIET)
+        again = cli.Options(**{**asked.to_dict(), "arm": True})
+        cli.run(again, QUIET)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run"], "needs POLICY"),
+        (["run", "x.zip", "--token", "/none"], "no robot|is missing|x.zip"),
+        (["robot", "dog"], "body must be cartpole"),
+        (["robot", "cartpole", "--address", "tcp:1"], "is not the address of a robot"),
+        (["robot", "cartpole", "--watchdog", "0"], "longer than 0 s"),
+        (["calibrate", "x.zip", "--decisions", "1"], "from 10 to 100000"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(args)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert any(part in told for part in says.split("|"))
+    assert told.count("\n") == 1
+
+
+def test_bars_are_as_high_as_counts():
+    assert cli.histogram([]) == " " * 16
+    assert cli.histogram([1.0, 1.0, 0.01], bins=2) == "▄█"
+    assert Run().count("stale") == 0
+
+
+def test_a_robot_that_does_not_say_how_it_rests_is_not_measured():
+    robot = ClockedRobot(TaskBody("cartpole", 4), VirtualClock())
+    with pytest.raises(ValueError, match="does not say which action lets it rest"):
+        Resting(robot)
+    with pytest.raises(RobotFault, match="connect first"):
+        RemoteRobot("unix:x", TOKEN).get_observation()
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs/robot.md").read_text()
+    block = page.split("```python\n")[1].split("```")[0]
+    exec(compile(block, "docs/robot.md", "exec"), {})
