@@ -127,7 +127,8 @@ class _Work:
         self.place = place.knowing(self.knowledge, latency)
         self.env = self.place.make(latency, looks=True)
         self.timing, self.layout = timing_of(self.env), layout_of(self.env)
-        if self.timing.thinker == "serial" and self.timing.most_pending > 1:
+        longest = self.timing.latency_bounds_ticks[1]
+        if self.timing.thinker == "serial" and longest > timing_of(frozen).shortest_period_ticks:
             raise ValueError(
                 "with a serial thinker an action lasts longer than in the world that the policy "
                 "was made for: take thinker pipelined"
