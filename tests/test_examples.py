@@ -68,7 +68,7 @@ def test_adapt_stable_baselines3(capsys, monkeypatch):
     module = load("adapt_stable_baselines3")
     brief = functools.partial(module.AdaptSettings, rounds=0)
     monkeypatch.setattr(module, "AdaptSettings", brief)
-    module.main(steps=300, updates=500, episodes=2)
+    module.main(steps=400, updates=500, episodes=24)
     out = capsys.readouterr().out
     assert re.search(r"(It took|It did not take|Not needed): ", out)
     assert re.search(r"stood \d+ ms of latency, stands \d+ ms", out)
