@@ -1,6 +1,8 @@
 """The examples run, and show what they say they show."""
 
+import ast
 import dataclasses
+import functools
 import importlib.util
 import json
 import re
@@ -55,6 +57,21 @@ def test_train_with_stable_baselines3(capsys):
     load("train_with_stable_baselines3").main(steps=300)
     lines = re.findall(r"knows (.+): return (\d+) of 1000", capsys.readouterr().out)
     assert [name for name, _ in lines] == ["nothing", "vector_to_go"]
+
+
+def test_adapt_stable_baselines3(capsys, monkeypatch):
+    """With a policy that has hardly learned anything: what is shown is that it runs."""
+    pytest.importorskip("sbx")
+    source = (EXAMPLES / "adapt_stable_baselines3.py").read_text()
+    statements = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)]
+    assert len(statements) < 22  # the description of the file and the last two among them
+    module = load("adapt_stable_baselines3")
+    brief = functools.partial(module.AdaptSettings, rounds=0)
+    monkeypatch.setattr(module, "AdaptSettings", brief)
+    module.main(steps=400, updates=500, episodes=24)
+    out = capsys.readouterr().out
+    assert re.search(r"(It took|It did not take|Not needed): ", out)
+    assert re.search(r"stood \d+ ms of latency, stands \d+ ms", out)
 
 
 def test_readme_example_runs():

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.disk.files import commit, machine, versions, write_whole
@@ -24,7 +26,7 @@ from midstride.envs.actions import ActionCode
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
 from midstride.latency import Fixed, LatencyModel, loses
-from midstride.latency_text import read_latency
+from midstride.latency_text import latency_text, read_latency
 from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
 from midstride.learn.collect import Env, layout_of, record_frozen, timing_of, visit
 from midstride.learn.distil import check_actions, distil, errors, labels_of
@@ -119,6 +121,11 @@ class _Work:
         if settings.pad:
             latency = self.latency = padded(latency, timing_of(frozen))
         check_actions(frozen.action_space)
+        if not layout_of(frozen).is_plain:
+            raise ValueError(
+                "this policy observes more than the environment does itself (knowledge or "
+                "stacking): adapt is for one that was made for a world without latency"
+            )
         self.policy = fit(policy, frozen.observation_space, frozen.action_space)
         _check_function(self.policy, frozen)
         self.space = frozen.action_space
@@ -126,7 +133,8 @@ class _Work:
         self.place = place.knowing(self.knowledge, latency)
         self.env = self.place.make(latency, looks=True)
         self.timing, self.layout = timing_of(self.env), layout_of(self.env)
-        if self.timing.thinker == "serial" and self.timing.most_pending > 1:
+        longest = self.timing.latency_bounds_ticks[1]
+        if self.timing.thinker == "serial" and longest > timing_of(frozen).shortest_period_ticks:
             raise ValueError(
                 "with a serial thinker an action lasts longer than in the world that the policy "
                 "was made for: take thinker pipelined"
@@ -256,11 +264,14 @@ class _Work:
 
     def _about(self) -> dict[str, Any]:
         """What the student says of itself: what it observes."""
-        about = {
+        about: dict[str, Any] = {
             "columns": list(self.layout.columns),
             "units": dict(self.layout.units),
             "agent": "adapt",
         }
+        with suppress(ValueError):  # a latency that only Python can say
+            about["latency"] = latency_text(self.latency)
+            about["knowledge"] = list(self.knowledge)
         if isinstance(self.place.make_env, WrappedSettings):
             about["environment"] = self.place.make_env.to_dict()
         return about
@@ -290,13 +301,11 @@ def _knowledge(place: Single, latency: LatencyModel) -> tuple[str, ...]:
 
 
 def _cut(record: Record) -> int:
-    """The row from which on steps are held out: whole episodes, about a tenth."""
-    ends = np.flatnonzero(record.ended) + 1
+    """The row from which on steps are held out: about a tenth, whole episodes where they fit."""
     wanted = int(len(record) * (1 - _HELD_OUT))
-    inner = ends[ends < len(record)]
-    if not len(inner):
-        return wanted
-    return int(inner[np.argmin(np.abs(inner - wanted))])
+    ends = np.flatnonzero(record.ended) + 1
+    near = ends[np.abs(ends - wanted) <= len(record) * _HELD_OUT / 2]
+    return max(1, wanted if not len(near) else int(near[np.argmin(np.abs(near - wanted))]))
 
 
 def _check_function(policy: Any, env: Env) -> None:
@@ -332,8 +341,12 @@ def _check_fits(record: Record, env: Env) -> None:
             f"the data have actions of shape {record.action.shape[1:]}, the environment of "
             f"{action.shape}"
         )
-    rows = record.action[:: max(1, len(record) // 1000)]
-    if not all(action.contains(row.astype(action.dtype)) for row in rows):
+    done = record.action
+    if isinstance(action, spaces.Discrete):
+        taken = (done >= action.start) & (done < action.start + action.n) & (done == done.round())
+    else:
+        taken = (done >= action.low) & (done <= action.high)  # type: ignore[attr-defined]
+    if not taken.all():
         raise ValueError(
             "the data have actions that the environment does not take: give them as the "
             "environment got them, not scaled"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -92,7 +93,7 @@ def distil(
     outputs = int(space.n) if discrete else y.shape[1]
     key = jax.random.key(settings.seed)
     student = Student(inputs.shape[1], settings.hidden, outputs, key)
-    taught = _taught(student, jnp.asarray(x), jnp.asarray(y), settings, on_update)
+    taught = _taught(student, x, y, settings, on_update)
     weights = {name: np.array(array) for name, array in named_arrays(taught).items()}
     if not all(is_finite(array) for array in weights.values()):
         raise ValueError(
@@ -136,36 +137,45 @@ def check_actions(space: Any) -> None:
         )
 
 
-def _taught(student: Student, x: Any, y: Any, settings: FitSettings, on_update: OnUpdate) -> Any:
+@partial(jax.jit, static_argnums=2)
+def _rows(keys: Any, count: Any, size: int) -> Any:
+    """(keys, size) random rows out of `count`."""
+    return jax.vmap(lambda key: jax.random.randint(key, (size,), 0, count))(keys)
+
+
+def _taught(
+    student: Student, x: Array, y: Array, settings: FitSettings, on_update: OnUpdate
+) -> Any:
     """The student after all updates."""
     is_choice = y.ndim == 1
     optimiser = optax.adam(optax.cosine_decay_schedule(settings.learning_rate, settings.updates))
     arrays, static = eqx.partition(student, eqx.is_array)
 
-    def loss(arrays: Any, rows: Any) -> Any:
-        out = jax.vmap(eqx.combine(arrays, static))(x[rows])
+    def loss(arrays: Any, inputs: Any, wanted: Any) -> Any:
+        out = jax.vmap(eqx.combine(arrays, static))(inputs)
         if is_choice:
-            return optax.softmax_cross_entropy_with_integer_labels(out, y[rows]).mean()
-        return ((jnp.tanh(out) - y[rows]) ** 2).mean()
-
-    def one(carried: Any, key: Any) -> tuple[Any, Any]:
-        arrays, moments = carried
-        rows = jax.random.randint(key, (settings.batch_size,), 0, len(x))
-        gradient = jax.grad(loss)(arrays, rows)
-        change, moments = optimiser.update(gradient, moments)
-        return (optax.apply_updates(arrays, change), moments), None
+            return optax.softmax_cross_entropy_with_integer_labels(out, wanted).mean()
+        return ((jnp.tanh(out) - wanted) ** 2).mean()
 
     @jax.jit
-    def several(carried: Any, keys: Any) -> Any:
-        return jax.lax.scan(one, carried, keys)[0]
+    def several(carried: Any, batches: Any) -> Any:
+        # Batches, not the data and rows of them: it is compiled once, however much data there are.
+        def one(carried: Any, batch: Any) -> tuple[Any, Any]:
+            arrays, moments = carried
+            gradient = jax.grad(loss)(arrays, *batch)
+            change, moments = optimiser.update(gradient, moments)
+            return (optax.apply_updates(arrays, change), moments), None
+
+        return jax.lax.scan(one, carried, batches)[0]
 
     carried = arrays, optimiser.init(arrays)
     key = jax.random.key(settings.seed + 1)
     made = 0
     while made < settings.updates:
         count = min(_CHUNK, settings.updates - made)
-        key, *keys = jax.random.split(key, count + 1)
-        carried = several(carried, jnp.stack(keys))
+        keys = jax.random.split(key, count + 1)
+        rows = np.asarray(_rows(keys[1:], len(x), settings.batch_size))
+        key, carried = keys[0], several(carried, (x[rows], y[rows]))
         made += count
         jax.block_until_ready(carried)
         on_update(made)

@@ -23,7 +23,9 @@ import gymnasium
 
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
+from midstride.knowledge import check_features
 from midstride.latency import Fixed
+from midstride.latency_text import latency_of_file, read_latency
 from midstride.measure.finding import Finding, OnProgress
 from midstride.measure.play import Loads, Single, Together, Workers
 from midstride.measure.record import Line, Margin, MarginSettings, Point
@@ -43,7 +45,8 @@ def margin(
 ) -> Margin:
     """How much latency `policy` stands, in the environments that `make_env` makes.
 
-    policy: whatever `midstride.load` or `as_policy` gives, or a function of an observation
+    policy: whatever `midstride.load` or `as_policy` gives, or a function of an observation; one
+        that was adapted is told what is in flight
     make_env: makes the bare environment, with no latency; or settings of an environment
     jobs: processes that play episodes side by side; policy and environment must be picklable
     on_progress: told what is known, and how many episodes were played
@@ -52,8 +55,8 @@ def margin(
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     began = time.perf_counter()
-    place = place_of(make_env, settings)
     loaded = policy() if isinstance(policy, Loads) else policy
+    place = _with_knowledge(place_of(make_env, settings), loaded)
     observed, acted = place.spaces(Fixed(0.0))
     fitted = fit(loaded, observed, acted)
     # Our own tasks are stepped together, in this process.
@@ -80,6 +83,17 @@ def place_of(make_env: Any, settings: MarginSettings) -> Single | Together:
     return (
         Single(environment) if isinstance(environment, WrappedSettings) else Together(environment)
     )
+
+
+def _with_knowledge(place: Single | Together, policy: Any) -> Single | Together:
+    """A bare environment, with what an adapted policy says that it knows of what is in flight."""
+    said: dict[str, Any] = getattr(policy, "description", {})
+    is_bare = isinstance(place, Single) and not isinstance(place.make_env, Environment)
+    if not is_bare or not {"knowledge", "latency"} <= said.keys():
+        return place
+    assert isinstance(place, Single)
+    latency = read_latency(latency_of_file(said["latency"], None))
+    return place.knowing(check_features(said["knowledge"]), latency)
 
 
 def with_times(

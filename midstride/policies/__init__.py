@@ -30,6 +30,7 @@ WEIGHTS, DESCRIPTION = "policy.safetensors", "policy.json"
 _SEALED = "sealed"  # in the description: the weights carry checksums, of it and of themselves
 _ABOUT: Hints = {
     _SEALED: bool, "environment": dict, "agent": str, "columns": tuple[str, ...], "units": dict,
+    "knowledge": tuple[str, ...], "latency": str,  # of one that was adapted to a latency
 }  # fmt: skip
 _LARGEST = 2**30  # bytes of weights
 _KINDS: dict[str, Any] = {"q": QPolicy, "cem": CemPolicy, "actor": ActorPolicy}

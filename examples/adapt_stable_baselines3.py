@@ -1,0 +1,36 @@
+"""Make a policy of Stable-Baselines3 fit for a latency, from what its training has left behind.
+
+Trained in a world that waits for it, it falls as soon as the world does not. Its replay buffer
+holds what it takes to cure that: no reward is needed, nor any step with latency. Needs sbx (pip
+install sbx-rl); SAC of stable_baselines3 does as well. Minutes, most of them training.
+"""
+
+import sys
+
+import gymnasium
+from sbx import SAC
+
+import midstride
+from midstride.learn.adapt import adapt
+from midstride.learn.adapted import AdaptSettings
+from midstride.measure.margin import MarginSettings
+
+
+def make_env() -> gymnasium.Env:
+    return gymnasium.make("InvertedDoublePendulum-v5")
+
+
+def main(steps: int = 15_000, updates: int = 20_000, episodes: int = 20) -> None:
+    model = SAC("MlpPolicy", make_env(), seed=0).learn(steps)
+    settings = MarginSettings(longest="100ms", episodes=episodes)
+    before = midstride.margin(model, make_env, settings)
+    # One student for every latency of whole steps up to 50 ms: buffers hold whole steps.
+    asked = AdaptSettings(updates=updates, episodes=min(episodes, 20))
+    found = adapt(model, make_env, "episode:0,50ms", model.replay_buffer, asked)
+    print(found.verdict)
+    after = midstride.margin(found.policy, make_env, settings)
+    print(f"stood {1e3 * before.delay_s:.0f} ms of latency, stands {1e3 * after.delay_s:.0f} ms")
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))
