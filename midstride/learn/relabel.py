@@ -100,7 +100,7 @@ class Hindsight:
 
     def __init__(self, plan: Plan, plain: Row) -> None:
         """plain: the row that a learner takes"""
-        self.plan, self._plain = plan, plain
+        self.plan, self.plain = plan, plain
         self.row = plan.row(plain)
         self.span = plan.back + 1 + plan.ahead  # steps in a row that a transition is made from
         self._slices = plan.layout.slices
@@ -160,7 +160,7 @@ class Hindsight:
             observed[name][:, self._slices["base"]] = base
             if self.plan.knows_to_go:
                 observed[name][:, self._slices["vector_to_go"]] = to_go
-        found = np.zeros((len(window), self._plain.width), np.float32)
+        found = np.zeros((len(window), self.plain.width), np.float32)
         values = {
             **observed,
             "action": action[moved.rows, decision],
@@ -171,7 +171,7 @@ class Hindsight:
             "truncated": moved.ended & fields["truncated"][moved.rows, moved.last],
         }
         for name, value in values.items():
-            found[:, self._plain.places[name]] = value
+            found[:, self.plain.places[name]] = value
         return found, self._valid(moved, values)
 
     def _decisions(

@@ -70,7 +70,7 @@ def relabelled(hindsight: Hindsight, replay: Replay, at: int, latency: int, seed
     steps = at + np.arange(-plan.back, plan.ahead + 1)
     window = replay.take(steps[None], np.zeros((1, 1), int))
     found, valid = hindsight.relabel(window, np.array([latency]), np.random.default_rng(seed))
-    return hindsight._plain.unpack(found[0]) if valid[0] else None
+    return hindsight.plain.unpack(found[0]) if valid[0] else None
 
 
 def test_two_periods_by_hand():
@@ -90,7 +90,7 @@ def test_two_periods_by_hand():
 def test_latency_0_is_what_was_lived():
     hindsight, replay = by_hand(1, ["", "", "", ""])
     plan = Plan(hindsight.plan.layout, (0,), (0, 1), period=1, tick_s=1.0, scale=1)
-    step = relabelled(Hindsight(plan, hindsight._plain), replay, 2, 0)
+    step = relabelled(Hindsight(plan, hindsight.plain), replay, 2, 0)
     assert step["observation_capture"].tolist() == [2, 0, 1, 0, 0.0]
     assert step["action"] == 2
     assert step["observation_next"].tolist() == [3, 0, 0, 1, 0.0]
@@ -119,7 +119,7 @@ def test_decisions_that_were_pending_at_the_end_may_be_anything(end):
 def test_nothing_of_another_episode_is_in_flight():
     hindsight, replay = by_hand(1, ["", "", "fall", "", "", ""])
     plan = Plan(hindsight.plan.layout, (0,), (0, 1), period=1, tick_s=1.0, scale=1)
-    first = relabelled(Hindsight(plan, hindsight._plain), replay, 3, 0)
+    first = relabelled(Hindsight(plan, hindsight.plain), replay, 3, 0)
     assert first["observation_capture"].tolist() == [3, 0, 0, 0, 0.0]
     # in the frozen world an action is in force at once: of latency 1 it is so at the capture
     assert relabelled(hindsight, replay, 3, 1)["observation_capture"].tolist() == [3, 1, 0, 0, 1]
@@ -128,10 +128,10 @@ def test_nothing_of_another_episode_is_in_flight():
 def test_latencies_are_drawn_evenly_from_what_is_held():
     hindsight, replay = by_hand(1, [""] * 60)
     plan = Plan(hindsight.plan.layout, (0,), (0, 1), period=1, tick_s=1.0, scale=1)
-    hindsight = Hindsight(plan, hindsight._plain)
+    hindsight = Hindsight(plan, hindsight.plain)
     rows = hindsight.sample(replay, np.random.default_rng(0), (20, 100))
-    fields = hindsight._plain.unpack(rows)
-    assert rows.shape == (20, 100, hindsight._plain.width)
+    fields = hindsight.plain.unpack(rows)
+    assert rows.shape == (20, 100, hindsight.plain.width)
     counts = Counter(fields["latency_s"].ravel().tolist())
     assert counts[0.0] == pytest.approx(1000, abs=5 * np.sqrt(500))
     times = fields["observation_capture"][..., 0]
