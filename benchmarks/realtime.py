@@ -1,8 +1,9 @@
 """The wall clock: how late captures are, beside rtgym and a plain `time.sleep` loop; what it costs.
 
-Lateness is against a grid of whole periods through the earliest capture of a loop: who sleeps a bit
-too long every time is later and later; who skips a cycle is on time again. All loops take turns in
-every round, with a robot and a policy that do nothing, so that what is late is the loop; under load
+Our captures are late against their deadlines, start + k * period. Other loops tell none: theirs are
+late against a grid of whole periods through their earliest capture, so that who sleeps a bit too
+long every time is later and later, and who skips a cycle is on time again. All take turns in every
+round, with a robot and a policy that do nothing, so that what is late is the loop; under load
 another process computes on every core. What a decision costs is processor time.
 """
 
@@ -36,12 +37,11 @@ _ZEROS = np.zeros(4, np.float32)
 
 
 class Nothing:
-    """A robot that takes no time; notes when it was looked at."""
+    """A robot that takes no time."""
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
         self.declared = Declared("nothing", _BOX, _BOX, (), _ZEROS)
-        self.looked_s: list[float] = []
 
     def connect(self) -> None: ...
     def arm(self) -> None: ...
@@ -50,7 +50,6 @@ class Nothing:
 
     def get_observation(self) -> Observation:
         now_s = self._clock.now_s()
-        self.looked_s.append(now_s)
         return Observation(_ZEROS, now_s)
 
     def send_action(self, action: Any, stamp: Stamp) -> Sent:
@@ -86,17 +85,22 @@ def _late(loops: Mapping[str, Callable[[float], Any]], rate: int) -> dict[str, A
     for _ in range(ROUNDS):
         for name, loop in loops.items():
             try:
-                looked_s = np.array(loop(1 / rate))
+                late_s = loop(1 / rate)
             except ImportError:
                 Console().print(f"{name} is missing: pip install {name}")
                 continue
-            cycles = np.maximum(1, np.rint(np.diff(looked_s) * rate)).cumsum()
-            phase = looked_s - looked_s[0] - np.concatenate([[0], cycles]) / rate
-            found.setdefault(name, []).append(phase - phase.min())
+            found.setdefault(name, []).append(late_s)
     return {name: np.concatenate(values) for name, values in found.items()}
 
 
-def of_runtime(period_s: float) -> list[float]:
+def _against_grid(looked_s: list[float], period_s: float) -> Any:
+    """Lateness of each capture of a loop whose deadlines nobody knows."""
+    cycles = np.maximum(1, np.rint(np.diff(looked_s) / period_s)).cumsum()
+    phase = np.array(looked_s) - np.concatenate([[0], cycles]) * period_s
+    return phase - phase.min()
+
+
+def of_runtime(period_s: float) -> Any:
     """Our runtime, with its thinker's thread."""
     clock = WallClock()
     robot = Nothing(clock)
@@ -106,20 +110,21 @@ def of_runtime(period_s: float) -> list[float]:
         for _ in itertools.islice(runtime.cycles(), int(SECONDS / period_s)):
             pass
     thinker.close()
-    return robot.looked_s
+    runtime.journal.close()
+    return np.array([one.lateness_s for one in runtime.journal.settled()])
 
 
-def of_sleep(period_s: float) -> list[float]:
+def of_sleep(period_s: float) -> Any:
     """What everybody writes first: sleep for what is left of the period."""
     looked_s = []
     for _ in range(int(SECONDS / period_s)):
         began_s = time.monotonic()
         looked_s.append(began_s)
         time.sleep(max(0.0, period_s - (time.monotonic() - began_s)))
-    return looked_s
+    return _against_grid(looked_s, period_s)
 
 
-def of_rtgym(period_s: float) -> list[float]:
+def of_rtgym(period_s: float) -> Any:
     import gymnasium
     import rtgym
 
@@ -154,7 +159,7 @@ def of_rtgym(period_s: float) -> list[float]:
         for _ in range(int(SECONDS / period_s)):
             env.step(_ZEROS)
     env.close()
-    return looked_s
+    return _against_grid(looked_s, period_s)
 
 
 def overhead() -> list[Figure]:
