@@ -2,7 +2,9 @@
 
 Our captures are late against their deadlines, start + k * period. Other loops tell none: theirs are
 late against a grid of whole periods through their earliest capture, so that who sleeps a bit too
-long every time is later and later, and who skips a cycle is on time again. All take turns in every
+long every time is later and later, and who skips a cycle is on time again: ours is never later than
+a period, and its misses are counted. The error of intervals (from a capture to the next, against
+the period) needs no deadlines, and is the same measure for all. All take turns in every
 round, with a robot and a policy that do nothing, so that what is late is the loop; under load
 another process computes on every core. What a decision costs is processor time.
 """
@@ -58,7 +60,8 @@ class Nothing:
 
 def run() -> list[Figure]:
     figures = []
-    table = Table("loop", "p50", "p99", "most", title="lateness of captures, microseconds")
+    table = Table("loop", "late: p50", "p99", "most", "interval: p50", "p99", "most")
+    table.title = "lateness of captures, error of intervals, microseconds"
     for load in (False, True):
         for rate in RATES_HZ:
             loops = {"midstride": of_runtime, "rtgym": of_rtgym, "time.sleep": of_sleep}
@@ -66,21 +69,22 @@ def run() -> list[Figure]:
                 late = _late(loops, rate)
             where = f"{rate} Hz{', under load' if load else ''}"
             for name, values in late.items():
-                row = 1e6 * np.quantile(values, (0.5, 0.99, 1.0))
+                row = 1e6 * np.quantile(values, (0.5, 0.99, 1.0), axis=1).T.ravel()
                 table.add_row(f"{name}, {where}", *(f"{value:.0f}" for value in row))
             suffix = f"{rate}Hz{'-load' if load else ''}"
-            ours = float(np.quantile(late["midstride"], 0.99))
-            for peer, figure in (("rtgym", "vs-rtgym"), ("time.sleep", "vs-sleep")):
-                if peer in late:
-                    ratio = float(np.quantile(late[peer], 0.99)) / ours
-                    name = f"realtime/lateness-p99-{figure}/{suffix}"
-                    figures.append(Figure(name, ratio, "x", f"{peer}, {where}"))
+            p99 = {name: np.quantile(values, 0.99, axis=1) for name, values in late.items()}
+            for peer in [name for name in p99 if name != "midstride"]:
+                for what, ratio in zip(
+                    ("lateness", "interval"), p99[peer] / p99["midstride"], strict=True
+                ):
+                    name = f"realtime/{what}-p99-vs-{peer.removeprefix('time.')}/{suffix}"
+                    figures.append(Figure(name, float(ratio), "x", f"{peer}, {where}"))
     Console(width=120).print(table)
     return [*figures, *overhead()]
 
 
 def _late(loops: Mapping[str, Callable[[float], Any]], rate: int) -> dict[str, Any]:
-    """Lateness (captures,) of each loop, rounds taken by turns; a peer that is missing is said."""
+    """Lateness and error of interval (2, captures) of each loop, rounds taken by turns."""
     found: dict[str, list[Any]] = {}
     for _ in range(ROUNDS):
         for name, loop in loops.items():
@@ -90,14 +94,18 @@ def _late(loops: Mapping[str, Callable[[float], Any]], rate: int) -> dict[str, A
                 Console().print(f"{name} is missing: pip install {name}")
                 continue
             found.setdefault(name, []).append(late_s)
-    return {name: np.concatenate(values) for name, values in found.items()}
+    return {name: np.concatenate(values, axis=1) for name, values in found.items()}
 
 
 def _against_grid(looked_s: list[float], period_s: float) -> Any:
-    """Lateness of each capture of a loop whose deadlines nobody knows."""
+    """Of a loop whose deadlines nobody knows."""
     cycles = np.maximum(1, np.rint(np.diff(looked_s) / period_s)).cumsum()
     phase = np.array(looked_s) - np.concatenate([[0], cycles]) * period_s
-    return phase - phase.min()
+    return _with_intervals(phase - phase.min(), looked_s, period_s)
+
+
+def _with_intervals(late_s: Any, looked_s: Any, period_s: float) -> Any:
+    return np.stack([late_s[1:], np.abs(np.diff(looked_s) - period_s)])
 
 
 def of_runtime(period_s: float) -> Any:
@@ -111,7 +119,9 @@ def of_runtime(period_s: float) -> Any:
             pass
     thinker.close()
     runtime.journal.close()
-    return np.array([one.lateness_s for one in runtime.journal.settled()])
+    every = sorted(runtime.journal.settled(), key=lambda one: one.number)
+    late_s = np.array([one.lateness_s for one in every])
+    return _with_intervals(late_s, [one.captured_s for one in every], period_s)
 
 
 def of_sleep(period_s: float) -> Any:
