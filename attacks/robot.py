@@ -50,7 +50,7 @@ def main(args: list[str]) -> int:
             is_alive = robot.poll() is None and _answers(place)
         finally:
             with suppress(ProcessLookupError):
-                robot.send_signal(signal.SIGINT)
+                robot.terminate()  # a shell may have it ignore Ctrl-C
             robot.wait(timeout=60)
             said = (place / "said.txt").read_text()
             if "Traceback" in said:

@@ -1,12 +1,14 @@
 """Serve a simulated robot on the wall clock, in a process of its own.
 
-BODY is cartpole. Physics is paced by the wall clock, whoever is connected. It takes one client
-at a time, which must have the token that is written to --token. What its actuators are told stays
-within limits of position, velocity, acceleration and jerk, whatever is sent; without a fresh
-command for --watchdog it stops, and stays stopped until it is armed again. Ctrl-C ends it.
+BODY is cartpole, or grasp: the arm's hand over its bin, with its camera. Physics is paced by the
+wall clock, whoever is connected. It takes one client at a time, which must have the token that is
+written to --token. What its actuators are told stays within limits of position, velocity,
+acceleration and jerk, whatever is sent; without a fresh command for --watchdog it stops, and stays
+stopped until it is armed again. Ctrl-C ends it.
 
 examples:
   midstride robot cartpole
+  midstride robot grasp --like runs/grasp
   midstride robot cartpole --actions 5 --address ws://127.0.0.1:8765 --watchdog 150ms
 """
 
@@ -16,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
@@ -26,6 +28,7 @@ from midstride.seconds import Time, format_s, seconds_of
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
+    from midstride.realtime.bodies import Body
     from midstride.realtime.clocked import Tick
 
 _LONGEST_LOG = 2_000_000  # ticks that are remembered
@@ -35,16 +38,19 @@ _LONGEST_LOG = 2_000_000  # ticks that are remembered
 class Options(Settings):
     """What is served, and to whom."""
 
-    body: Literal["cartpole"]
-    """cartpole"""
+    body: Literal["cartpole", "grasp"]
+    """cartpole or grasp"""
     address: str = "unix:robot.socket"
     """where it is served: unix:PATH, or ws://127.0.0.1:PORT (0: any that is free)"""
     token: Path = Path("robot.token")
     """file that the token is written to, for your eyes only"""
     watchdog: Time = "250ms"
     """the robot stops without a fresh command for so long"""
+    like: Path | None = None
+    """folder of a finished run: serve the robot that its policy was trained for (objects, camera
+    and image of grasping; the number of discrete actions of cartpole)"""
     actions: Annotated[int, Range(3, 8)] | None = None
-    """how many discrete displacements it takes (default: continuous ones)"""
+    """cartpole: how many discrete displacements it takes (default: continuous ones)"""
     seed: Annotated[int, Range(0)] = 0
     """of how the first episode begins"""
     log: Path | None = None
@@ -59,7 +65,6 @@ def command(args: Sequence[str], console: Console) -> None:
 
 def run(options: Options, console: Console) -> None:
     from midstride.realtime import wire
-    from midstride.realtime.bodies import TaskBody
     from midstride.realtime.clock import WallClock, steady
     from midstride.realtime.clocked import ClockedRobot
     from midstride.realtime.server import RobotServer
@@ -67,7 +72,7 @@ def run(options: Options, console: Console) -> None:
     clock = WallClock()
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
     robot = ClockedRobot(
-        TaskBody(options.body, options.actions),
+        body_of(options),
         clock,
         seconds_of(options.watchdog),
         limited=True,
@@ -93,6 +98,30 @@ def run(options: Options, console: Console) -> None:
         if options.log is not None:
             _write_log(options.log, ticks)
             console.print(saved(options.log))
+
+
+def body_of(options: Options) -> Body:
+    """What is served."""
+    from midstride.realtime.bodies import TaskBody
+
+    settings: Any = None
+    if options.like is not None:
+        from midstride.tasks.registry import environment_of
+
+        settings = environment_of(options.like)
+        if settings.task != options.body:
+            raise ValueError(f"{options.like} was trained for {settings.task}, not {options.body}")
+    if options.body == "cartpole":
+        actions = options.actions
+        if settings is not None and settings.actions != "continuous":
+            actions = settings.actions
+        return TaskBody("cartpole", actions)
+    if options.actions is not None:
+        raise ValueError("--actions is of cartpole: a hand takes continuous actions")
+    from midstride.realtime.hand import HandBody
+    from midstride.tasks.grasp.settings import GraspSettings
+
+    return HandBody(settings or GraspSettings(scenes=64))
 
 
 def _write_log(path: Path, ticks: deque[Tick]) -> None:

@@ -18,6 +18,8 @@ from midstride.realtime.thinker import ThreadThinker
 from midstride.seconds import format_s
 from midstride.timing import Timing
 
+AS_IT_IS = "as the action is"  # what the units of grasping say of actions
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -79,6 +81,7 @@ def plan_of(
         layout.stack_actions,
         timing.pending_slots,
         timing.selection_scale_s,
+        raw_actions=layout.units.get("previous_action") == AS_IT_IS,
     )
     if period_s is not None:
         pace = Pace(mode, period_s)

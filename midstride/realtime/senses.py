@@ -19,12 +19,24 @@ from midstride.knowledge import Layout, check_features, vector_to_go
 from midstride.realtime.robot import Declared, Observation
 
 
+class RawCode(ActionCode):
+    """Actions that are known as they are."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space)
+        self.low, self.high = space.low.astype(float).ravel(), space.high.astype(float).ravel()
+
+    def of(self, action: Any) -> NDArray[np.float64]:
+        return np.clip(np.asarray(action, float).reshape(-1), self.low, self.high)
+
+
 class Senses:
     """Rows of observation columns of one robot; what flies are pairs of an action and its columns.
 
     knowledge, stack_observations, stack_actions: as the policy was trained with
     pending_slots: decisions that could be pending in training (`Timing.pending_slots`)
     selection_scale_s: the latency that selection time shows as 1
+    raw_actions: whether actions are known as they are, as in grasping, not scaled by their bounds
     """
 
     def __init__(
@@ -35,11 +47,14 @@ class Senses:
         stack_actions: int = 0,
         pending_slots: int = 0,
         selection_scale_s: float = 0.0,
+        raw_actions: bool = False,
     ) -> None:
         space = declared.observation_space
         self._is_dict = isinstance(space, spaces.Dict)
         state = space["state"] if isinstance(space, spaces.Dict) else space
         self.code = ActionCode(declared.action_space)
+        if raw_actions and isinstance(declared.action_space, spaces.Box):
+            self.code = RawCode(declared.action_space)
         self._controlled = declared.controlled
         self.layout = Layout(
             base=declared.columns or base_columns(state),

@@ -188,7 +188,8 @@ def test_after_a_fault_a_person_says_arm(token, tmp_path):
     [
         (["run"], "needs POLICY"),
         (["run", "x.zip", "--token", "/none"], "no robot|is missing|x.zip"),
-        (["robot", "dog"], "body must be cartpole"),
+        (["robot", "dog"], "body must be one of cartpole, grasp"),
+        (["robot", "grasp", "--actions", "5"], "a hand takes continuous actions"),
         (["robot", "cartpole", "--address", "tcp:1"], "is not the address of a robot"),
         (["robot", "cartpole", "--watchdog", "0"], "longer than 0 s"),
         (["calibrate", "x.zip", "--decisions", "1"], "from 10 to 100000"),
