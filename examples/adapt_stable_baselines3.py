@@ -11,8 +11,6 @@ import gymnasium
 from sbx import SAC
 
 import midstride
-from midstride.learn.adapt import adapt
-from midstride.learn.adapted import AdaptSettings
 from midstride.measure.margin import MarginSettings
 
 
@@ -25,8 +23,8 @@ def main(steps: int = 15_000, updates: int = 20_000, episodes: int = 20) -> None
     settings = MarginSettings(longest="100ms", episodes=episodes)
     before = midstride.margin(model, make_env, settings)
     # One student for every latency of whole steps up to 50 ms: buffers hold whole steps.
-    asked = AdaptSettings(updates=updates, episodes=min(episodes, 20))
-    found = adapt(model, make_env, "episode:0,50ms", model.replay_buffer, asked)
+    asked = midstride.AdaptSettings(updates=updates, episodes=min(episodes, 20))
+    found = midstride.adapt(model, make_env, "episode:0,50ms", model.replay_buffer, asked)
     print(found.verdict)
     after = midstride.margin(found.policy, make_env, settings)
     print(f"stood {1e3 * before.delay_s:.0f} ms of latency, stands {1e3 * after.delay_s:.0f} ms")

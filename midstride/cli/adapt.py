@@ -166,9 +166,10 @@ def _show(name: str, found: Adapted, console: Console) -> None:
         table.add_row(words, mean, interval, f"{found.kept(returns):.0%}")
     console.print(table)
     stage = found.stages[found.best]
+    unit = "of all choices" if found.chooses else "of half an action's range"
     console.print(
-        f"Its errors: {stage.held_out:.2g} of half an action's range in steps that it was not "
-        f"taught, {stage.visited:.2g} where it goes itself.",
+        f"Its errors: {stage.held_out:.2g} {unit} in steps that it was not taught, "
+        f"{stage.visited:.2g} where it goes itself.",
         soft_wrap=True,
     )
     console.print(plain(found.verdict, "bold" if found.took else "red"), soft_wrap=True)

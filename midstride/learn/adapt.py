@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.disk.files import commit, machine, versions, write_whole
@@ -27,8 +26,9 @@ from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
 from midstride.latency import Fixed, LatencyModel, loses
 from midstride.latency_text import latency_text, read_latency
+from midstride.learn.adaptable import check_coverage, check_fits, check_function
 from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
-from midstride.learn.collect import Env, layout_of, record_frozen, timing_of, visit
+from midstride.learn.collect import layout_of, record_frozen, timing_of, visit
 from midstride.learn.distil import check_actions, distil, errors, labels_of
 from midstride.learn.hindsight import mixed, ticks_within
 from midstride.learn.record import Record
@@ -127,7 +127,7 @@ class _Work:
                 "stacking): adapt is for one that was made for a world without latency"
             )
         self.policy = fit(policy, frozen.observation_space, frozen.action_space)
-        _check_function(self.policy, frozen)
+        check_function(self.policy, frozen)
         self.space = frozen.action_space
         self.knowledge = _knowledge(place, latency)
         self.place = place.knowing(self.knowledge, latency)
@@ -185,7 +185,7 @@ class _Work:
             finally:
                 env.close()
         record = as_record(data, self.space, self.timing.period_s)
-        _check_fits(record, self.bare.at(Fixed(0.0)))
+        check_fits(record, self.bare.at(Fixed(0.0)))
         return record
 
     def pairs(self, record: Record) -> _Pairs:
@@ -196,7 +196,7 @@ class _Work:
             for part in (record[:cut], record[cut:])
         ]
         taught, held_out = ((p.inputs, labels_of(self.policy, p.observation_switch)) for p in parts)
-        _check_coverage(taught[0], self.layout.columns)
+        check_coverage(taught[0], self.layout.columns)
         return _Pairs(*taught, *held_out)
 
     def visited(
@@ -290,7 +290,9 @@ def _rms(errors: Array) -> float:
 
 def _knowledge(place: Single, latency: LatencyModel) -> tuple[str, ...]:
     """What a student must know of what is in flight."""
-    timing: Timing = timing_of(place.at(latency))
+    there = place.knowing((), latency)
+    timing: Timing = timing_of(there.at(latency))
+    there.close()
     low, high = timing.latency_bounds_ticks
     known = ["previous_action"]
     if timing.pending_slots:
@@ -306,67 +308,6 @@ def _cut(record: Record) -> int:
     ends = np.flatnonzero(record.ended) + 1
     near = ends[np.abs(ends - wanted) <= len(record) * _HELD_OUT / 2]
     return max(1, wanted if not len(near) else int(near[np.argmin(np.abs(near - wanted))]))
-
-
-def _check_function(policy: Any, env: Env) -> None:
-    """An error if the policy is no function of the observation: then there is no right answer."""
-    inner = getattr(policy, "policy", policy)
-    if getattr(inner, "is_recurrent", False):
-        raise ValueError(
-            "this policy has a memory, so what it would do at the switch does not follow from what "
-            "is observed there: adapt one that is a function of the observation"
-        )
-    observation, _ = env.reset(seed=0)
-    policy.reset()
-    first = np.asarray(policy(observation))
-    if any(not np.array_equal(first, np.asarray(policy(observation))) for _ in range(3)):
-        raise ValueError(
-            "the policy does not do the same twice for the same observation (it draws its actions, "
-            "or has a memory): give its deterministic action, such as the mean"
-        )
-    policy.reset()
-
-
-def _check_fits(record: Record, env: Env) -> None:
-    """An error if a record is not of this environment."""
-    shape = env.observation_space.shape
-    if record.observation.shape[1:] != shape:
-        raise ValueError(
-            f"the data have observations of shape {record.observation.shape[1:]}, the environment "
-            f"of {shape}: give what was recorded in this environment, unwrapped and not normalised"
-        )
-    action = env.action_space
-    if record.action.shape[1:] != action.shape:
-        raise ValueError(
-            f"the data have actions of shape {record.action.shape[1:]}, the environment of "
-            f"{action.shape}"
-        )
-    done = record.action
-    if isinstance(action, spaces.Discrete):
-        taken = (done >= action.start) & (done < action.start + action.n) & (done == done.round())
-    else:
-        taken = (done >= action.low) & (done <= action.high)  # type: ignore[attr-defined]
-    if not taken.all():
-        raise ValueError(
-            "the data have actions that the environment does not take: give them as the "
-            "environment got them, not scaled"
-        )
-
-
-def _check_coverage(inputs: Array, columns: Sequence[str]) -> None:
-    """An error if what was in flight never varied: nothing can be learned of it."""
-    if len(inputs) < 200:
-        raise ValueError(
-            f"only {len(inputs)} steps of the data go on to their switch: give more (thousands), "
-            "or longer episodes"
-        )
-    moved = np.ptp(inputs, axis=0) > 0
-    in_flight = [i for i, name in enumerate(columns) if name.startswith("previous_action")]
-    if in_flight and not moved[in_flight].any():
-        raise ValueError(
-            "the data always have the same action in flight, so that nothing can be learned of "
-            "what it does: give data in which actions vary"
-        )
 
 
 def save_adapted(folder: Path, found: Adapted) -> None:

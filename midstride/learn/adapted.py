@@ -146,6 +146,11 @@ class Adapted:
         }
 
     @property
+    def chooses(self) -> bool:
+        """Whether actions are discrete: errors are then shares of other choices."""
+        return self.policy.description.get("kind") == "q"
+
+    @property
     def longest_s(self) -> float:
         return float(max(self.latency.values_s))
 
@@ -160,9 +165,10 @@ class Adapted:
         if self.took:
             return f"It took: {text}."
         stage = self.stages[self.best]
+        unit = "of all choices" if self.chooses else "of half an action's range"
         reach = (
-            f"it errs by {stage.visited:.2g} of half an action's range where it goes itself, and "
-            f"by {stage.held_out:.2g} in steps that it was not taught"
+            f"it errs by {stage.visited:.2g} {unit} where it goes itself, and by "
+            f"{stage.held_out:.2g} in steps that it was not taught"
         )
         return f"It did not take: {text}; {reach}. {self._remedy()}"
 
