@@ -31,7 +31,7 @@ from midstride.learn.agent import (
     check_sizes,
     part_of,
 )
-from midstride.learn.hindsight import check_hindsight
+from midstride.learn.lived import check_hindsight
 from midstride.learn.priorities import Prioritised
 from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.knowledge import selection_time
-from midstride.learn.hindsight import Plan
+from midstride.learn.lived import Plan
 from midstride.learn.replay import Replay, Row
 
 Array = NDArray[np.float32]

@@ -37,7 +37,7 @@ from midstride.learn.agent import (
     Share,
     check_sizes,
 )
-from midstride.learn.hindsight import check_hindsight
+from midstride.learn.lived import check_hindsight
 from midstride.learn.normal import Normaliser
 from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row

@@ -18,7 +18,7 @@ from midstride.envs.faults import Fault
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.learn.agent import Agent, RunSettings, configure_jax
 from midstride.learn.agents import Training, agent_called
-from midstride.learn.hindsight import restore_recorded
+from midstride.learn.lived import restore_recorded
 from midstride.learn.memory import check_environments, make_agent
 from midstride.learn.stopwatch import Stopwatch
 from midstride.measure.evaluate import EVALUATION_SCENE_SEED, EVALUATION_SEED, Episode, evaluate_in

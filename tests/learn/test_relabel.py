@@ -16,7 +16,7 @@ from midstride.envs.wrapped import WrappedSettings
 from midstride.knowledge import Layout
 from midstride.latency import Fixed, OnScaleOf, PerEpisode
 from midstride.learn.agents import Training
-from midstride.learn.hindsight import Plan
+from midstride.learn.lived import Plan
 from midstride.learn.relabel import Hindsight
 from midstride.learn.replay import Replay, Row
 from midstride.learn.train import train
