@@ -59,7 +59,7 @@ def main(args: list[str]) -> int:
     crashes = int(not is_alive) + said.count("Traceback")
     wrong = sent["messages"] - sent["closed"]
     record = {
-        "command": " ".join(["python -m attacks.robot", *args]),
+        "command": _command(args),
         "seconds": round(time.monotonic() - began_s, 1),
         "watchdog_s": WATCHDOG_S,
         "faults": dict(tried),
@@ -75,6 +75,14 @@ def main(args: list[str]) -> int:
     write_whole(options.output / "table.md", _table(record))
     print(_table(record))
     return int(bool(crashes or wrong or found["outside limits"] or found["moved too late"]))
+
+
+def _command(args: list[str]) -> str:
+    """What was typed, but for where the results were put."""
+    if "--output" in args:
+        at = args.index("--output")
+        args = args[:at] + args[at + 2 :]
+    return " ".join(["python -m attacks.robot", *args])
 
 
 def _serve(place: Path) -> subprocess.Popen[bytes]:

@@ -5,6 +5,8 @@ decisions; plain physics is then stepped one tick at a time. Latencies go beyond
 out of order and get lost, wherever the plant's own face allows it or not.
 """
 
+import itertools
+
 import gymnasium
 import mujoco
 import numpy as np
@@ -15,6 +17,13 @@ from hypothesis import strategies as st
 
 from midstride import Concurrent, PerStep
 from midstride.flight import Flight
+from midstride.policies import as_policy
+from midstride.realtime.bodies import GymBody
+from midstride.realtime.clock import VirtualClock
+from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.runtime import Pace, Runtime
+from midstride.realtime.senses import Senses
+from midstride.realtime.thinker import DrawnThinker
 from midstride.tasks.env import TaskPlant
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp.objects import object_set
@@ -167,3 +176,41 @@ def test_wrapped_environments(env_id, data, seed):
         mujoco.mj_step(bare.model, physics)
     assert (inner.data.qpos == physics.qpos).all()
     assert (inner.data.qvel == physics.qvel).all()
+
+
+class Diary(gymnasium.Env):
+    """Writes down which action it followed at every tick."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(100)
+
+    def reset(self, *, seed=None, options=None):
+        self.ticks = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.ticks.append(int(action))
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 14), st.booleans()), min_size=2, max_size=8),
+    period=st.integers(1, 6),
+    serial=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_robot_on_a_clock(steps, period, serial):
+    """Ticks are its own, latencies beyond the period, arriving out of order, lost."""
+    tick_s, env, clock = 0.01, Diary(), VirtualClock(7.0)
+    robot = ClockedRobot(GymBody(env, tick_s, hold=99), clock)
+    robot.connect()
+    number = itertools.count()
+    policy = as_policy(lambda row: next(number))
+    draws = itertools.chain([(latency * tick_s, lost) for latency, lost in steps], [(0.0, True)])
+    thinker = DrawnThinker(policy, clock, draws, is_serial=serial)
+    runtime = Runtime(robot, thinker, Senses(robot.declared), Pace(period_s=period * tick_s), clock)
+    for _ in itertools.islice(runtime.cycles(), len(steps) + 1):
+        pass
+    captures, end = timetable([(latency, period, lost) for latency, lost in steps], serial)
+    followed = [99 if k is None else k for k in reference(captures, end)[0]]
+    assert env.ticks == followed
