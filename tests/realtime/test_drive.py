@@ -21,6 +21,7 @@ from midstride.realtime.remote import RemoteRobot
 from midstride.realtime.robot import RobotFault, Stamp
 from midstride.tasks.settings import TaskSettings
 from tests.realtime.test_server import TOKEN, served
+from tests.test_examples import load as load_example
 
 QUIET = Console(quiet=True)
 
@@ -224,3 +225,28 @@ def test_the_example_of_the_page_runs():
     page = (Path(__file__).parents[2] / "docs/robot.md").read_text()
     block = page.split("```python\n")[1].split("```")[0]
     exec(compile(block, "docs/robot.md", "exec"), {})
+
+
+@pytest.mark.slow
+def test_the_example_goes_from_a_robot_to_a_margin(tmp_path, capsys):
+    monkey = pytest.MonkeyPatch()
+    monkey.chdir(tmp_path)
+    main(
+        [
+            "train",
+            "cartpole",
+            "dqn",
+            "--steps",
+            "1500",
+            "--no-video",
+            "--evaluation-episodes",
+            "1",
+            "--name",
+            "little",
+        ]
+    )
+    monkey.undo()
+    (folder,) = [path.parent for path in tmp_path.rglob("policy.safetensors")]
+    found = load_example("robot_to_margin").main(folder, tmp_path / "trace.csv", 20, 2)
+    assert list(found.under) == [f"trace:{tmp_path / 'trace.csv'},up"]
+    assert "20 latencies in" in capsys.readouterr().out
