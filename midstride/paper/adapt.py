@@ -150,20 +150,23 @@ def made(
     if not cells:
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+    pool = ProcessPoolExecutor(jobs, context, max_tasks_per_child=1)
+    try:
         futures = [pool.submit(adapt_one, cell["asked"], policies) for cell in cells]
-        try:
-            for k, future in enumerate(as_completed(futures), start=1):
-                found = future.result()
-                figures = found["figures"]
-                console.print(
-                    f"{k}/{len(cells)} {figures['policy']} at {figures['latency']}: kept "
-                    f"{figures['as_it_is']:.0%}, adapted {figures['data_alone']:.0%}, with rounds "
-                    f"{figures['adapted']:.0%} ({figures['seconds']:.0f} s)"
-                )
-                yield found
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for k, future in enumerate(as_completed(futures), start=1):
+            found = future.result()
+            figures = found["figures"]
+            console.print(
+                f"{k}/{len(cells)} {figures['policy']} at {figures['latency']}: kept "
+                f"{figures['as_it_is']:.0%}, adapted {figures['data_alone']:.0%}, with rounds "
+                f"{figures['adapted']:.0%} ({figures['seconds']:.0f} s)"
+            )
+            yield found
+    finally:
+        # Who stops us does not want to wait for cells that are half made.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
