@@ -3,9 +3,9 @@
 POLICY is whatever `midstride margin` takes: the folder of a run, a .zip of Stable-Baselines3, an
 .onnx file or, with --trust, a TorchScript .pt file or module:callable. A student learns to do, from
 what is observed at capture and the actions in flight, what POLICY would do when its decision comes
-into force. That is known in hindsight from steps of the frozen world: no reward, no step with
-latency. Where that is not enough, the student acts with latency for a few rounds, and is told
-afterwards what would have been right.
+into force. That is known in hindsight from steps of the frozen world: teaching needs no reward,
+and no step with latency. Where that is not enough, the student acts with latency for a few rounds,
+and is told afterwards what would have been right.
 
 Left behind in --output: the adapted policy, which is a folder that evaluate, margin and watch take;
 adapt.json, adapt.png and adapt.html with returns before and after. The exit code is 1 if the cure
@@ -57,7 +57,8 @@ class Options(Settings):
     the module first) or dmc:DOMAIN/TASK"""
     data: Path | None = None
     """steps of the frozen world to learn from, in place of recording some: a .safetensors file with
-    observation, action, observation_next, terminated and truncated"""
+    observation, action, observation_next, terminated and truncated, or the folder of a run that was
+    trained without latency and knowledge"""
     normalize: Path | None = None
     """file with mean and var (and epsilon, clip) of the observations in training, where the policy
     saw them normalised: .npz, .safetensors or .json"""
@@ -90,8 +91,7 @@ def run(options: Options, how: AdaptSettings, console: Console) -> None:
     from midstride.policies import load
     from midstride.report.adapt import write_adapted
 
-    if options.output.exists() and not options.output.is_dir():
-        raise ValueError(f"{options.output} is a file: give a folder to write into")
+    _check_output(options)
     policy = load(options.policy, options.trust, normalize=options.normalize)
     given = {n: v for n, v in (("period", how.period), ("step", how.step)) if v is not None}
     environment = environment_of(options.policy, options.env, given, options.trust)
@@ -106,8 +106,26 @@ def run(options: Options, how: AdaptSettings, console: Console) -> None:
     _show(name, found, console)
     _say_range(found, curves, console)
     console.print(saved(options.output, "/adapt.html, adapt.png, adapt.json, policy.safetensors"))
-    if not found.took:
+    if found.needed and not found.took:
         sys.exit(1)
+
+
+def _check_output(options: Options) -> None:
+    """An error if something else would be written over, or cannot be."""
+    from midstride.disk.runs import CONFIG
+    from midstride.policies import WEIGHTS
+    from midstride.report.adapt import RECORD
+
+    output = options.output
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file: give a folder to write into")
+    is_run = (output / CONFIG).exists() or (output / WEIGHTS).exists()
+    is_same = output.exists() and output.resolve() == Path(options.policy).resolve()
+    if is_same or (is_run and not (output / RECORD).exists()):
+        raise ValueError(f"{output} holds a policy already: give another --output")
+    parent = next((folder for folder in output.parents if folder.exists()), None)
+    if parent is not None and not parent.is_dir():
+        raise ValueError(f"{parent} is a file: give a folder to write into")
 
 
 @contextmanager
@@ -143,7 +161,8 @@ def _say_range(found: Adapted, curves: Any, console: Console) -> None:
         kept_around(curve, bar, at)
         for curve, at in zip(curves, (0.0, found.longest_s), strict=True)
     )
-    console.print(f"It stood {stands(before)}; adapted it stands {stands(after)}.", soft_wrap=True)
+    said = f"Of the latencies tried, it stood {stands(before)}; adapted it stands {stands(after)}."
+    console.print(said, soft_wrap=True)
     if found.took and after is not None and after[0] == after[1]:
         console.print(
             "That is one latency and no other: if yours varies, adapt to several "

@@ -24,7 +24,7 @@ from midstride.disk.runs import CONFIG
 from midstride.envs.actions import ActionCode
 from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
-from midstride.latency import Fixed, LatencyModel, loses
+from midstride.latency import Fixed, LatencyModel, PerEpisode, loses
 from midstride.latency_text import latency_text, read_latency
 from midstride.learn.adaptable import check_coverage, check_fits, check_function
 from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
@@ -44,6 +44,8 @@ from midstride.timing import Timing
 Array = NDArray[Any]
 _ERRS = 2_000  # steps of the student's own in which its errors are measured
 _HELD_OUT = 0.1
+_TRIAL_SEED = EVALUATION_SEED + 10**6
+_LEAST = 4  # episodes at each of several latencies
 
 
 class OnProgress(Protocol):
@@ -118,6 +120,7 @@ class _Work:
         assert isinstance(place, Single)
         self.bare = place
         frozen = place.at(Fixed(0.0))
+        self.real = latency  # what the policy as it is meets
         if settings.pad:
             latency = self.latency = padded(latency, timing_of(frozen))
         check_actions(frozen.action_space)
@@ -141,6 +144,7 @@ class _Work:
             )
         self.rng = np.random.default_rng(settings.seed)
         self.seeds = [EVALUATION_SEED + k for k in range(settings.episodes)]
+        self.trials = [_TRIAL_SEED + k for k in range(settings.episodes)]  # to choose by
 
     def close(self) -> None:
         self.bare.close()
@@ -149,17 +153,26 @@ class _Work:
 
     # --- Measuring
 
-    def returns(self, policy: Any, place: Single, latency: LatencyModel, what: str) -> Returns:
-        found: list[float] = []
-        for seed in self.seeds:
-            found += [one.total for one in place.play(policy, latency, [seed])]
-            self.tell(what, len(found), len(self.seeds))
-        return Returns(tuple(found))
+    def returns(
+        self, policy: Any, place: Single, latency: LatencyModel, what: str, seeds: Sequence[int]
+    ) -> Returns:
+        """What it gets with a latency; where each episode has one of several, with the worst."""
+        each = list(map(Fixed, np.unique(latency.values_s).tolist()))
+        models: list[Any] = each if isinstance(latency, PerEpisode) else [latency]
+        few = seeds[: max(_LEAST, -(-len(seeds) // len(models)))]
+        found: list[list[float]] = []
+        for model in models:
+            found.append([])
+            for seed in few:
+                found[-1] += [one.total for one in place.play(policy, model, [seed])]
+                self.tell(what, sum(map(len, found)), len(few) * len(models))
+        worst = int(np.argmin([np.mean(values) for values in found]))
+        return Returns(tuple(found[worst]), models[worst])
 
     def floor(self, frozen: Returns) -> float:
-        if min(frozen.each) > 0:
-            return 0.0
-        idle = self.returns(nothing(self.space), self.bare, Fixed(0.0), "what doing nothing gets")
+        """What doing nothing gets; an error if the policy has no more."""
+        what = "what doing nothing gets"
+        idle = self.returns(nothing(self.space), self.bare, Fixed(0.0), what, self.seeds)
         if frozen.mean <= idle.mean:
             raise ValueError(
                 f"without latency the policy gets {frozen.mean:.4g}, and doing nothing "
@@ -222,16 +235,18 @@ class _Work:
             len(inputs),
             _rms(errors(student, pairs.held_out_inputs, pairs.held_out_wanted, self.space)),
             _rms(errors(student, seen, right, self.space)),
-            self.returns(student, self.place, self.latency, "measuring the student"),
+            self.returns(student, self.place, self.latency, "trying the student", self.trials),
         )
         return student, stage
 
     def adapt(self, data: Any, began: float) -> Adapted:
         s = self.settings
-        frozen = self.returns(self.policy, self.bare, Fixed(0.0), "measuring without latency")
+        given = None if data is None else self.record(data)  # what is wrong with it is said now
+        still = Fixed(0.0)
+        frozen = self.returns(self.policy, self.bare, still, "without latency", self.seeds)
         floor = self.floor(frozen)
-        as_it_is = self.returns(self.policy, self.bare, self.latency, "measuring as it is")
-        record = self.record(data)
+        as_it_is = self.returns(self.policy, self.bare, self.real, "as it is", self.seeds)
+        record = self.record(None) if given is None else given
         pairs = self.pairs(record)
         students: list[Any] = []
         stages: list[Stage] = []
@@ -246,20 +261,24 @@ class _Work:
             if stage.returns.mean - floor >= s.share * (frozen.mean - floor):
                 break
         best = int(np.argmax([stage.returns.mean for stage in stages]))
-        students[best].description |= self._about()
+        student = students[best]
+        student.description |= self._about()
+        # Not by the episodes that it was chosen by.
+        adapted = self.returns(student, self.place, self.latency, "adapted", self.seeds)
         return Adapted(
-            students[best],
-            self.knowledge,
-            self.latency,
-            frozen,
-            as_it_is,
-            tuple(stages),
-            best,
-            floor,
-            s.share,
-            len(record),
-            (len(stages) - 1) * s.round_steps,
-            time.perf_counter() - began,
+            policy=student,
+            knowledge=self.knowledge,
+            latency=self.latency,
+            frozen=frozen,
+            as_it_is=as_it_is,
+            adapted=adapted,
+            stages=tuple(stages),
+            best=best,
+            floor=floor,
+            share=s.share,
+            steps_frozen=len(record),
+            steps_latency=(len(stages) - 1) * s.round_steps,
+            seconds=time.perf_counter() - began,
         )
 
     def _about(self) -> dict[str, Any]:
@@ -279,6 +298,8 @@ class _Work:
 
 def padded(latency: LatencyModel, timing: Timing) -> Fixed:
     """The latency of decisions that wait for the longest one, up to the next whole step."""
+    if loses(latency):
+        raise ValueError("a lost decision cannot be waited for: leave out pad, or the losses")
     period_s = timing.longest_period_s
     periods = np.ceil(float(max(latency.values_s)) / period_s - 1e-9)
     return Fixed(float(periods) * period_s)

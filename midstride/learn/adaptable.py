@@ -26,7 +26,7 @@ def check_function(policy: Any, env: Env) -> None:
     observation, _ = env.reset(seed=0)
     policy.reset()
     first = np.asarray(policy(observation))
-    if any(not np.array_equal(first, np.asarray(policy(observation))) for _ in range(3)):
+    if any(not np.array_equal(first, np.asarray(policy(observation))) for _ in range(9)):
         raise ValueError(
             "the policy does not do the same twice for the same observation (it draws its actions, "
             "or has a memory): give its deterministic action, such as the mean"
@@ -49,6 +49,8 @@ def check_fits(record: Record, env: Env) -> None:
             f"{action.shape}"
         )
     done = record.action
+    if isinstance(action, spaces.Box):
+        done = done.astype(action.dtype)
     if isinstance(action, spaces.Discrete):
         taken = (done >= action.start) & (done < action.start + action.n) & (done == done.round())
     else:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from midstride.latency import LatencyModel
+from midstride.latency import LatencyModel, PerEpisode
 from midstride.learn.distil import FitSettings
 from midstride.measure.statistics import interval
+from midstride.policies.q import QPolicy
 from midstride.seconds import Time, format_s
 from midstride.settings import Range
 
@@ -51,6 +52,7 @@ class Returns:
     """What a policy gets, over episodes of the same seeds."""
 
     each: tuple[float, ...]
+    latency: LatencyModel | None = None  # at which; of several the worst
 
     @property
     def mean(self) -> float:
@@ -82,18 +84,15 @@ class Adapted:
     knowledge: tuple[str, ...]
     latency: LatencyModel
     frozen: Returns  # of the policy, without latency
-    as_it_is: Returns  # of the policy, with it
+    as_it_is: Returns  # of the policy, with it; where it is padded, with the latency as it was
+    adapted: Returns  # of the student, with it; by other episodes than those that it was chosen by
     stages: tuple[Stage, ...]  # of the student; the best is taken
     best: int
-    floor: float  # what doing nothing gets, or 0: what counts as nothing
+    floor: float  # what doing nothing gets
     share: float
     steps_frozen: int  # recorded or given
     steps_latency: int  # in rounds
     seconds: float
-
-    @property
-    def adapted(self) -> Returns:
-        return self.stages[self.best].returns
 
     def kept(self, returns: Returns) -> float:
         """Of what the policy has without latency, above what counts as nothing."""
@@ -113,6 +112,8 @@ class Adapted:
     def at(self) -> str:
         """The latency in words."""
         low_s, high_s = float(min(self.latency.values_s)), self.longest_s
+        if isinstance(self.latency, PerEpisode) and low_s != high_s:
+            return f"{format_s(low_s)} to {format_s(high_s)} (the worst of them)"
         return format_s(high_s) if low_s == high_s else f"{format_s(low_s)} to {format_s(high_s)}"
 
     def summary(self) -> dict[str, Any]:
@@ -121,6 +122,7 @@ class Adapted:
         return {
             "verdict": self.verdict,
             "took": self.took,
+            "needed": self.needed,
             "latency": self.at,
             "latencies_s": sorted({float(min(self.latency.values_s)), self.longest_s}),
             "knowledge": list(self.knowledge),
@@ -148,7 +150,7 @@ class Adapted:
     @property
     def chooses(self) -> bool:
         """Whether actions are discrete: errors are then shares of other choices."""
-        return self.policy.description.get("kind") == "q"
+        return isinstance(self.policy, QPolicy)
 
     @property
     def longest_s(self) -> float:
@@ -161,7 +163,11 @@ class Adapted:
         now, before = self.kept(self.adapted), self.kept(self.as_it_is)
         text = f"at {at} it keeps {now:.0%} of what it has without latency ({before:.0%} as it was)"
         if not self.needed:
-            return f"Not needed: the policy as it is keeps {before:.0%} at {at}; adapted {now:.0%}."
+            rest = "" if now >= before else "; keep yours"
+            return (
+                f"Not needed: the policy as it is keeps {before:.0%} at {at}; adapted "
+                f"{now:.0%}{rest}."
+            )
         if self.took:
             return f"It took: {text}."
         stage = self.stages[self.best]
@@ -174,7 +180,7 @@ class Adapted:
 
     def _remedy(self) -> str:
         low, high = min(self.latency.values_s), max(self.latency.values_s)
-        if low != high:
+        if low != high and not isinstance(self.latency, PerEpisode):
             return (
                 "What is right at a switch is not known at capture where it may come sooner or "
                 "later: let decisions wait for the longest latency (--pad)."

@@ -154,5 +154,10 @@ def visit(
             returns.append(total)
         episode += 1
         on_steps(made)
+    if not inputs:
+        raise ValueError(
+            "episodes end before the first decision arrives: at this latency nothing is decided in "
+            "time, and no policy can help"
+        )
     rows = np.arange(len(inputs))
     return Visited(Instants(np.asarray(inputs), np.asarray(switches), rows), returns)

@@ -88,6 +88,9 @@ def distil(
     normal = Normaliser(inputs.shape[1])
     normal.add(inputs)
     mean, scale = normal.mean_and_scale()
+    scale[np.ptp(inputs, axis=0) == 0] = (
+        0.0  # nothing is known of what a column does that was still
+    )
     x = np.clip((inputs - mean) * scale, -CLIP, CLIP).astype(np.float32)
     y = _labels(wanted, space)
     outputs = int(space.n) if discrete else y.shape[1]

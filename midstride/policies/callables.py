@@ -132,6 +132,9 @@ class PredictPolicy:
     def __init__(self, model: _Predicts) -> None:
         self.description: dict[str, Any] = {"kind": "callable", "name": type(model).__name__}
         self._model = model
+        # What it was trained on may have been normalised, by something beside it.
+        made = getattr(model, "get_vec_normalize_env", None)
+        self._normal = None if made is None else made()
         self._state: Any = None
         self._starts: NDArray[np.bool_] | None = None
 
@@ -143,6 +146,8 @@ class PredictPolicy:
             self._starts = np.asarray(which, bool)
 
     def __call__(self, observation: Any) -> Any:
+        if self._normal is not None:
+            observation = self._normal.normalize_obs(observation)
         action, self._state = self._model.predict(
             observation, state=self._state, episode_start=self._starts, deterministic=True
         )

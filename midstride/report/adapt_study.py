@@ -35,7 +35,9 @@ def plot_study(figures: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _panel(axes: Any, task: str, figures: Sequence[Mapping[str, Any]]) -> None:
-    latencies = [name for name in _ORDER if any(one["latency"] == name for one in figures)]
+    there = dict.fromkeys(one["latency"] for one in figures)
+    latencies = [name for name in _ORDER if name in there]
+    latencies += [name for name in there if name not in _ORDER]
     for name, (words, colour, shift) in _ROWS.items():
         for k, latency in enumerate(latencies):
             values = [one[name] for one in figures if one["latency"] == latency]

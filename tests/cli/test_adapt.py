@@ -62,12 +62,17 @@ def test_what_is_left_is_a_policy_that_other_commands_take(tmp_path, monkeypatch
     code, out, err = run(capsys, *args)
     assert code in (0, 1), err
     record = json.loads((tmp_path / "adapted" / "adapt.json").read_text())
-    assert code == (0 if record["took"] else 1)
+    assert code == (0 if record["took"] or not record["needed"] else 1)
     assert record["knowledge"] == ["previous_action", "pending_actions"]
     assert record["verdict"] in " ".join(out.split())
     assert [p["latency_s"] for p in record["after"]] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
     frozen, before = record["frozen"]["mean"], record["before"][0]["mean"]
     assert frozen == before  # the same seeds
+    code, _, err = run(capsys, *args, "--output", "adapted/adapt.png")
+    assert (code, "is a file" in err) == (2, True)
+    (tmp_path / "adapted" / "adapt.json").unlink()
+    code, _, err = run(capsys, *args)
+    assert (code, "holds a policy already" in err) == (2, True)
     assert (tmp_path / "adapted" / "adapt.png").read_bytes().startswith(b"\x89PNG")
     assert "sac-pendulum" in (tmp_path / "adapted" / "adapt.html").read_text()
     policy = load(tmp_path / "adapted")
@@ -118,9 +123,9 @@ def test_the_claim_counts_tasks_that_are_hurt_and_cured(tmp_path):
     cells += [figures("stands", "1", 0.9, 1.0), figures("lost", "1", 0.2, 0.5)]
     text = claim(cells)
     assert "on 5 tasks (t0, t1, t2, t3, lost)" in text
-    assert "on 4 of these (t0, t1, t2, t3): expected 5" in text
+    assert "on 4 of these (t0, t1, t2, t3): 5 were expected" in text
     cells.append(figures("t4", "1", 0.1, 0.9))
-    assert "(t0, t1, t2, t3, t4): as expected" in claim(cells)
+    assert "(t0, t1, t2, t3, t4): as expected (a sketch: 1 policies" in claim(cells)
     lines = [{"name": "t0-3-at-1", "at": 1, "mean_return": 80.0}]
     (tmp_path / "at.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = table(cells, trained_at(tmp_path / "at.jsonl"))

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 import midstride
-from midstride import Concurrent, Fixed, Jittered, Lossy, PerStep, Timing
+from midstride import Concurrent, Fixed, Jittered, Lossy, PerEpisode, PerStep, Timing
 from midstride.envs.wrapped import WrappedSettings
 from midstride.learn.adapt import adapt, padded
 from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
@@ -179,7 +179,8 @@ def test_pad_waits_for_the_longest_up_to_the_next_step():
     timing = Timing(Fixed(0.0), period_s=0.04, tick_s=0.01)
     assert padded(Jittered(0.03, 0.02), timing) == Fixed(0.08)
     assert padded(Fixed(0.04), timing) == Fixed(0.04)
-    assert padded(Lossy(0.041, 0.5), timing) == Fixed(0.08)
+    with pytest.raises(ValueError, match="lost decision cannot be waited for"):
+        padded(Lossy(0.041, 0.5), timing)
     brief = quick(pad=True, steps=600, rounds=0, episodes=2)
     found = adapt(feedback, Plant, PerStep((0.0, 0.1)), settings=brief)
     assert found.latency == Fixed(0.1)
@@ -193,7 +194,8 @@ def adapted(frozen, as_it_is, *students, latency=Fixed(0.05), floor=0.0):  # noq
     stages = tuple(Stage(10, 0.1, 0.2, Returns((mean, mean))) for mean in students)
     return Adapted(
         policy=None, knowledge=(), latency=latency, frozen=Returns((frozen, frozen)),
-        as_it_is=Returns((as_it_is, as_it_is)), stages=stages, best=int(np.argmax(students)),
+        as_it_is=Returns((as_it_is, as_it_is)), adapted=Returns((max(students), max(students))),
+        stages=stages, best=int(np.argmax(students)),
         floor=floor, share=0.9, steps_frozen=0, steps_latency=0, seconds=0.0,
     )  # fmt: skip
 
@@ -226,9 +228,29 @@ def test_a_student_that_learned_nothing_is_said_not_to_take():
 
 
 def test_where_enough_is_kept_nothing_is_needed():
-    found = adapt(feedback, Plant, 0.1, settings=quick(share=0.2, rounds=0, episodes=2))
+    found = adapt(feedback, Plant, 0.05, settings=quick(share=0.2, rounds=0, episodes=2))
     assert not found.needed
-    assert found.verdict.startswith("Not needed: the policy as it is keeps 31%")
+    assert found.verdict.startswith("Not needed: the policy as it is keeps ")
+
+
+def test_of_several_latencies_the_worst_counts():
+    """Two steps late the plant falls, and without latency it stands."""
+    late = PerEpisode((0.0, 0.1))
+    found = adapt(feedback, Plant, late, settings=quick(rounds=0, episodes=4, updates=2))
+    assert found.as_it_is.latency == Fixed(0.1)
+    assert found.kept(found.as_it_is) < 0.5
+    assert "the worst of them" in found.verdict
+
+
+def test_who_chooses_a_student_does_not_judge_it():
+    """A stage's episodes have other seeds than those of the verdict, which are the policy's."""
+    found = adapt(feedback, Plant, 0.1, settings=quick(rounds=0))
+    assert found.adapted.each != found.stages[0].returns.each or found.adapted.mean == 60
+
+
+def test_a_fall_before_the_first_decision_is_said():
+    with pytest.raises(ValueError, match="episodes end before the first decision arrives"):
+        adapt(feedback, Plant, 1.5, settings=quick(rounds=0, episodes=2, updates=2))
 
 
 # --- What cannot be adapted -----------------------------------------------------------------------
@@ -271,12 +293,21 @@ class Costs(Plant):
         return observation, -float(np.abs(action[0])), *rest
 
 
+class Steers(Plant):
+    """Pays for being near 0, from the first step."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 1 - 100 * float(observation[0]) ** 2, *rest
+
+
+NOISE = np.random.default_rng(0)
 DICT = spaces.Dict({"push": BOX})
 WRONG = {
     "recurrent": ((recurrent(), Plant, 0.1), "this policy has a memory"),
     "a memory": ((Remembers(), Plant, 0.1), "does not do the same twice"),
     "stochastic": (
-        (lambda x: feedback(x + np.random.default_rng().normal(size=2)), Plant, 0.1),
+        (lambda x: feedback(x + NOISE.normal(size=2)), Plant, 0.1),
         "does not do the same twice for the same observation .* give its deterministic action",
     ),
     "no bounds": (
@@ -297,7 +328,7 @@ WRONG = {
     ),
     "no function": ((feedback, Plant(), 0.1), "make_env must be a function"),
     "no time": ((feedback, lambda: gymnasium.make("CartPole-v1"), 0.1), "how long a step lasts"),
-    "longer than episodes": ((feedback, lambda: Plant(3), 0.2), "lasts the 4 steps .* has 3"),
+    "longer than episodes": ((feedback, lambda: Steers(3), 0.2), "lasts the 4 steps .* has 3"),
     "longer than the limit": (
         (swing, lambda: gymnasium.make("Pendulum-v1", max_episode_steps=3), 0.2),
         "a latency of 200 ms is as long as an episode, which lasts 150 ms at most",
