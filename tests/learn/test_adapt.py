@@ -250,7 +250,7 @@ def test_who_chooses_a_student_does_not_judge_it():
 
 def test_a_fall_before_the_first_decision_is_said():
     with pytest.raises(ValueError, match="episodes end before the first decision arrives"):
-        adapt(feedback, Plant, 1.5, settings=quick(rounds=0, episodes=2, updates=2))
+        adapt(feedback, Plant, 2.6, settings=quick(rounds=0, episodes=2, steps=8000, updates=2))
 
 
 # --- What cannot be adapted -----------------------------------------------------------------------
