@@ -198,6 +198,8 @@ def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
     settings = AdaptSettings(share=CURED, **how)
     found = adapt(policy, environment, latency, None, settings)
     alone = found.stages[0]
+    # By the seeds of the verdict, if no round followed; else by those that rounds are judged by.
+    without = found.adapted if len(found.stages) == 1 else alone.returns
     figures = {
         "task": asked["policy"].rpartition("-")[0],
         "policy": asked["policy"],
@@ -206,7 +208,7 @@ def adapt_one(asked: dict[str, Any], policies: str) -> dict[str, Any]:
         "frozen_return": found.frozen.mean,
         "floor": found.floor,
         "as_it_is": found.kept(found.as_it_is),
-        "data_alone": found.kept(alone.returns),
+        "data_alone": found.kept(without),
         "adapted": found.kept(found.adapted),
         "rounds": found.best,
         "error_held_out": alone.held_out,
