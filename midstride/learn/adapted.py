@@ -96,7 +96,8 @@ class Adapted:
 
     def kept(self, returns: Returns) -> float:
         """Of what the policy has without latency, above what counts as nothing."""
-        return (returns.mean - self.floor) / (self.frozen.mean - self.floor)
+        share = (returns.mean - self.floor) / (self.frozen.mean - self.floor)
+        return share if abs(share) > 5e-3 else 0.0  # not -0 %
 
     @property
     def took(self) -> bool:
