@@ -304,3 +304,20 @@ def test_a_zip_needs_no_learning_framework():
 def test_public_names():
     assert midstride.as_policy is as_policy
     assert midstride.load is load
+
+
+def test_a_model_that_saw_observations_normalised_sees_them_so():
+    class Normal:
+        def normalize_obs(self, observation):
+            return (observation - 2.0) / 4.0
+
+    class Model:
+        def get_vec_normalize_env(self):
+            return Normal()
+
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            return np.asarray(observation)[..., :1], None
+
+    policy = as_policy(Model())
+    assert policy(np.array([6.0, 0.0])).tolist() == [1.0]
+    assert policy(np.array([[6.0, 0.0], [2.0, 0.0]])).tolist() == [[1.0], [0.0]]
