@@ -87,7 +87,7 @@ def run(options: Options, console: Console) -> None:
     returns |= {AS_IT_IS: found.as_it_is.each, ADAPTED: found.adapted.each}
     console.print(table(returns))
     means = {name: sum(values) / len(values) for name, values in returns.items()}
-    console.print(conclusion(means, found.seconds), soft_wrap=True)
+    console.print(conclusion(means, found.seconds, found.steps_latency), soft_wrap=True)
     _film(jobs, returns, options.output)
     console.print(saved(options.output, "/curves.png, adapt.png, adapt.html, video.mp4"))
 
@@ -137,15 +137,19 @@ def table(returns: Mapping[str, Sequence[float]]) -> Table:
     return found
 
 
-def conclusion(means: Mapping[str, float], seconds: float) -> str:
-    """What the measured returns say, in a few sentences."""
+def conclusion(means: Mapping[str, float], seconds: float, steps_latency: int) -> str:
+    """What the measured returns say, in a few sentences.
+
+    seconds: that it took to adapt; steps_latency: that it took at the latency
+    """
     of = {name: mean / means[FROZEN] for name, mean in means.items()}
     falls = "falls" if of[AS_IT_IS] < 0.5 else "loses" if of[AS_IT_IS] < _MOST else "still stands"
     first = f"Run at 50 ms as it is, the policy of the frozen world {falls} ({of[AS_IT_IS]:.0%})."
     cured = "It is cured" if of[ADAPTED] >= _MOST else "It is not cured"
+    more = f" and {steps_latency:,} at the latency" if steps_latency else " alone"
     second = (
-        f"{cured} in {seconds:.0f} s by adapting it from steps of the frozen world "
-        f"({of[ADAPTED]:.0%}); no reward was needed."
+        f"{cured} by adapting it, {seconds:.0f} s, from steps of the frozen world{more} "
+        f"({of[ADAPTED]:.0%})."
     )
     gained = of[KNOWING] - of[UNAWARE]
     word = "helps" if gained > 0.1 else "does not help here" if gained < -0.1 else "hardly matters"
