@@ -131,7 +131,9 @@ def test_a_run_is_filmed_or_it_is_said_why_not(tmp_path, monkeypatch, capsys):
 def test_films_beside_each_other():
     frames = np.zeros((3, 20, 320, 3), np.uint8)
     joined = side_by_side([titled(frames, "one"), titled(frames[:2], "two")])
-    assert joined.shape == (2, 48, 640, 3)
+    assert joined.shape == (3, 48, 640, 3)
+    assert (joined[:, 40, 10] == 0).all()
+    assert joined[:, 40, 330, 0].tolist() == [0, 0, 191]  # it ended, and stays, paled
 
 
 def test_reports_need_no_learning_framework():
