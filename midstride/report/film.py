@@ -183,14 +183,14 @@ def titled(frames: Frames, title: str) -> Frames:
 
 
 def side_by_side(films: list[Frames]) -> Frames:
-    """Films next to each other; one that ends before the others stays at its last picture, paled."""
+    """Films next to each other; one that ends before others stays at its last picture, paled."""
     length = max(len(film) for film in films)
     return np.concatenate([_stayed(film, length) for film in films], axis=2)
 
 
 def _stayed(film: Frames, length: int) -> Frames:
     """A film made as long as another one."""
-    last = (film[-1:].astype(np.uint16) + 3 * 255) // 4
+    last = (film[-1:].astype(np.uint16) + 255) // 2
     return np.concatenate([film, np.repeat(last.astype(np.uint8), length - len(film), axis=0)])
 
 

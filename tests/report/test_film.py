@@ -133,7 +133,7 @@ def test_films_beside_each_other():
     joined = side_by_side([titled(frames, "one"), titled(frames[:2], "two")])
     assert joined.shape == (3, 48, 640, 3)
     assert (joined[:, 40, 10] == 0).all()
-    assert joined[:, 40, 330, 0].tolist() == [0, 0, 191]  # it ended, and stays, paled
+    assert joined[:, 40, 330, 0].tolist() == [0, 0, 127]  # it ended, and stays, paled
 
 
 def test_reports_need_no_learning_framework():
