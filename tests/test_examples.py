@@ -66,9 +66,9 @@ def test_adapt_stable_baselines3(capsys, monkeypatch):
     statements = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)]
     assert len(statements) < 22  # the description of the file and the last two among them
     module = load("adapt_stable_baselines3")
-    brief = functools.partial(module.AdaptSettings, rounds=0)
-    monkeypatch.setattr(module, "AdaptSettings", brief)
-    module.main(steps=400, updates=500, episodes=24)
+    brief = functools.partial(midstride.AdaptSettings, rounds=0)
+    monkeypatch.setattr(midstride, "AdaptSettings", brief)
+    module.main(steps=1500, updates=500, episodes=24)
     out = capsys.readouterr().out
     assert re.search(r"(It took|It did not take|Not needed): ", out)
     assert re.search(r"stood \d+ ms of latency, stands \d+ ms", out)
