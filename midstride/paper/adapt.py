@@ -75,6 +75,8 @@ class Options(Settings):
     """policies that are adapted at once"""
     policies: str = "results/adapt/policies"
     """folder of policies, with trained.jsonl, which says where each was trained"""
+    show: bool = False
+    """make nothing: show what was made before"""
     output: str = "results/adapt"
     """folder for tables, the picture and the configuration"""
 
@@ -85,6 +87,11 @@ def reproduce(options: Options, console: Console) -> None:
     wanted = list(_wanted(options))
     if not wanted:
         raise ValueError(f"there is no such policy in {options.policies}: train some first")
+    if options.show:
+        cells = read_cells(output / "cells.jsonl")
+        wanted = [cell for cell in wanted if _key(cell) in cells]
+        if not wanted:
+            raise ValueError(f"nothing of it was made before in {output}: leave out --show")
     chosen, missing = complete(wanted, output, options.policies, options.jobs, console)
     rows = table(chosen, trained_at(Path(options.policies) / "trained_at.jsonl"))
     show_table("Adapted to latency", rows, output / "table.md", console)

@@ -153,8 +153,12 @@ def test_cells_that_are_there_are_not_made_again(tmp_path, monkeypatch):
     console = Console(quiet=True)
     reproduce(options, console)
     assert asked == ["pendulum-0"]
+    reproduce(Options(policies="policies", output="found", show=True), console)
+    assert asked == ["pendulum-0"]
     reproduce(Options(policies="policies", output="found", latencies=("1",)), console)
     assert asked == ["pendulum-0", "pendulum-1"]
     assert (tmp_path / "found" / "adapt.png").exists()
+    with pytest.raises(ValueError, match="leave out --show"):
+        reproduce(Options(policies="policies", output="other", show=True), console)
     with pytest.raises(ValueError, match="no such policy"):
         reproduce(Options(policies="policies", output="found", tasks=("ant",)), console)
