@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figures import Figure, rates
-from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.agent import configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.critic import IMAGE_FEATURES, Critic
 from midstride.learn.qtopt import QTOpt, QTOptSettings
 from midstride.tasks.grasp.settings import GraspSettings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstride.learn.agent import RunSettings
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import AGENTS
 from midstride.settings import Range, Settings, from_text, help_of, types_of
 from midstride.tasks.registry import NAMES, settings_of

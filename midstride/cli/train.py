@@ -136,7 +136,7 @@ def _first_of(folder: Path, options: Options) -> Path:
 
 def _read(task: str, agent: str, args: Sequence[str]) -> tuple[dict[str, Any], Options]:
     """The settings of the training, and the others."""
-    from midstride.learn.agent import RunSettings
+    from midstride.learn.agent_settings import RunSettings
     from midstride.learn.agents import agent_called
     from midstride.tasks.registry import settings_of
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from midstride.envs.learnable import Environment
-from midstride.learn.agent import Agent, AgentSettings, RunSettings
+from midstride.learn.agent import Agent
+from midstride.learn.agent_settings import AgentSettings, RunSettings
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.ppo import PPO

@@ -19,18 +19,15 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import (
-    Agent,
+from midstride.learn.agent import Agent, Batch, Lap, part_of
+from midstride.learn.agent_settings import (
     AgentSettings,
-    Batch,
     Count,
     HindsightSettings,
-    Lap,
     ReplaySettings,
     RunSettings,
     Share,
     check_sizes,
-    part_of,
 )
 from midstride.learn.lived import check_hindsight
 from midstride.learn.priorities import Prioritised

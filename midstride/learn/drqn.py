@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from midstride.learn.agent import AgentSettings, Batch
+from midstride.learn.agent import Batch
+from midstride.learn.agent_settings import AgentSettings
 from midstride.learn.dqn import DQN, Head, QSettings, td_loss
 from midstride.learn.targets import bellman_target, best_next
 from midstride.settings import Range

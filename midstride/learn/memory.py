@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.learn.agent import Agent, AgentSettings, RunSettings
+from midstride.learn.agent import Agent
+from midstride.learn.agent_settings import AgentSettings, RunSettings
 
 _COPIES = 2  # of a replay: itself, and what a checkpoint is written from
 

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import Agent, AgentSettings, Batch, Count, Lap, RunSettings, Share
+from midstride.learn.agent import Agent, Batch, Lap
+from midstride.learn.agent_settings import AgentSettings, Count, RunSettings, Share
 from midstride.learn.normal import Normaliser
 from midstride.learn.replay import Replay, Row
 from midstride.learn.spaces import check_continuous

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.learn import cem
-from midstride.learn.agent import Agent, Batch, Count, Lap, ReplaySettings, RunSettings, Share, Tree
+from midstride.learn.agent import Agent, Batch, Lap, Tree
+from midstride.learn.agent_settings import Count, ReplaySettings, RunSettings, Share
 from midstride.learn.critic import Critic
 from midstride.learn.demonstrations import demonstrations
 from midstride.learn.frames import FrameReplay

@@ -25,13 +25,11 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
-from midstride.learn.agent import (
-    Agent,
+from midstride.learn.agent import Agent, Batch, Lap
+from midstride.learn.agent_settings import (
     AgentSettings,
-    Batch,
     Count,
     HindsightSettings,
-    Lap,
     RunSettings,
     Share,
     check_sizes,

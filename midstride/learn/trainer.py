@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from midstride.disk.runs import RESULT, Run
 from midstride.envs.faults import Fault
 from midstride.envs.learnable import Environment, LearnableEnvs
-from midstride.learn.agent import Agent, RunSettings, configure_jax
+from midstride.learn.agent import Agent, configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training, agent_called
 from midstride.learn.lived import restore_recorded
 from midstride.learn.memory import check_environments, make_agent

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from midstride.disk.read import LARGEST_TOML, Missing, in_file, parse_toml, read_text
-from midstride.learn.agent import RunSettings
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training, agent_called
 from midstride.settings import Range as Bounds
 from midstride.settings import Settings, check_name, checked, one_line, shown, types_of

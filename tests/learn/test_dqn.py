@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.agent import configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training
 from midstride.learn.dqn import DQN, DQNSettings
 from midstride.learn.drqn import DRQN, DRQNSettings

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import midstride
-from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.agent import configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training
 from midstride.learn.ppo import PPO, PPOSettings
 from midstride.learn.targets import generalised_advantage

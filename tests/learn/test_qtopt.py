@@ -15,7 +15,8 @@ import midstride
 from benchmarks import qtopt as benchmark
 from midstride.disk.runs import Run, read_metrics
 from midstride.knowledge import Layout
-from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.agent import configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training
 from midstride.learn.cem import ActionSpace
 from midstride.learn.frames import FrameReplay

@@ -8,7 +8,8 @@ from gymnasium import spaces
 from scipy.stats import norm
 
 import midstride
-from midstride.learn.agent import RunSettings, configure_jax
+from midstride.learn.agent import configure_jax
+from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training
 from midstride.learn.normal import Normaliser
 from midstride.learn.sac import SAC, Network, SACSettings
