@@ -27,13 +27,13 @@ from midstride.envs.wrapped import WrappedSettings
 from midstride.latency import Fixed, LatencyModel, PerEpisode, loses
 from midstride.latency_text import latency_text, read_latency
 from midstride.learn.adaptable import check_coverage, check_fits, check_function
-from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
+from midstride.learn.adapted import Adapted, AdaptSettings, Stage
 from midstride.learn.collect import layout_of, record_frozen, timing_of, visit
 from midstride.learn.distil import check_actions, distil, errors, labels_of
 from midstride.learn.hindsight import mixed, ticks_within
 from midstride.learn.record import Record
 from midstride.learn.sources import as_record
-from midstride.measure.curve import At, curve, grid
+from midstride.measure.curve import Returns, curve, grid
 from midstride.measure.evaluate import EVALUATION_SEED
 from midstride.measure.margin import MarginSettings, place_of
 from midstride.measure.play import Single, nothing
@@ -349,7 +349,7 @@ def before_and_after(
     make_env: Any,
     settings: AdaptSettings,
     on_progress: OnProgress = _quiet,
-) -> tuple[tuple[At, ...], tuple[At, ...]]:
+) -> tuple[tuple[Returns, ...], tuple[Returns, ...]]:
     """Returns over latencies up to twice the one that it was adapted to: of the policy as it was,
     and of the student."""
     work = _Work(policy, make_env, found.latency, replace(settings, pad=False), on_progress)

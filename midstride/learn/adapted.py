@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
-
 from midstride.latency import LatencyModel, PerEpisode
 from midstride.learn.distil import FitSettings
-from midstride.measure.statistics import interval
+from midstride.measure.curve import Returns
 from midstride.policies.q import QPolicy
 from midstride.seconds import Time, format_s
 from midstride.settings import Range
@@ -45,25 +43,6 @@ class AdaptSettings(FitSettings):
         super().__post_init__()
         if not self.noise or any(not 0 <= level <= 10 for level in self.noise):
             raise ValueError(f"noise needs levels from 0 to 10, got {self.noise}")
-
-
-@dataclass(frozen=True)
-class Returns:
-    """What a policy gets, over episodes of the same seeds."""
-
-    each: tuple[float, ...]
-    latency: LatencyModel | None = None  # at which; of several the worst
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.each))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        return interval(self.each)
-
-    def summary(self) -> dict[str, Any]:
-        return {"mean": self.mean, "interval": list(self.interval), "returns": list(self.each)}
 
 
 @dataclass(frozen=True)

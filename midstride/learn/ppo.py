@@ -182,12 +182,7 @@ class PPO(Agent):
             )
 
     def policy_of(self, weights: Any) -> ActorPolicy:
-        named = self.named(weights)
-        mean, scale = self.normal.mean_and_scale()
-        actor = {name: array for name, array in named.items() if name.startswith("actor.")}
-        return ActorPolicy(
-            {**actor, "normal.mean": mean, "normal.scale": scale}, dict(self._description)
-        )
+        return ActorPolicy.of(self.named(weights), *self.normal.mean_and_scale(), self._description)
 
     def averaged_policy(self) -> ActorPolicy:
         """The newest, by its mean: there is no other."""

@@ -191,12 +191,7 @@ class SAC(Agent):
         check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> ActorPolicy:
-        named = self.named(weights)
-        mean, scale = self._normal()
-        actor = {name: array for name, array in named.items() if name.startswith("actor.")}
-        return ActorPolicy(
-            {**actor, "normal.mean": mean, "normal.scale": scale}, dict(self._description)
-        )
+        return ActorPolicy.of(self.named(weights), *self._normal(), self._description)
 
     def _normal(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Mean of observations, and one over their deviation."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from midstride.latency import Fixed
+from midstride.latency import Fixed, LatencyModel
 from midstride.measure.play import Place
 from midstride.measure.statistics import interval
 from midstride.timing import Timing
@@ -17,11 +17,11 @@ OnEpisode = Callable[[int], None]  # told how many episodes were played
 
 
 @dataclass(frozen=True)
-class At:
-    """Episodes at one latency."""
+class Returns:
+    """What a policy gets, episode by episode."""
 
-    latency_s: float
-    each: tuple[float, ...]  # returns
+    each: tuple[float, ...]
+    latency: LatencyModel | None = None  # at which
 
     @property
     def mean(self) -> float:
@@ -29,7 +29,17 @@ class At:
 
     @property
     def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the mean."""
         return interval(self.each)
+
+    @property
+    def latency_s(self) -> float:
+        """The longest that occurs."""
+        return 0.0 if self.latency is None else float(max(self.latency.values_s))
+
+    def summary(self) -> dict[str, Any]:
+        """As a file can hold it."""
+        return {"mean": self.mean, "interval": list(self.interval), "returns": list(self.each)}
 
 
 def curve(
@@ -38,7 +48,7 @@ def curve(
     latencies_s: Sequence[float],
     seeds: Sequence[int],
     on_episode: OnEpisode = lambda played: None,
-) -> tuple[At, ...]:
+) -> tuple[Returns, ...]:
     """Returns at each of the latencies."""
     found, played = [], 0
     for latency_s in latencies_s:
@@ -47,7 +57,7 @@ def curve(
             each += [one.total for one in place.play(policy, Fixed(latency_s), [seed])]
             played += 1
             on_episode(played)
-        found.append(At(latency_s, tuple(each)))
+        found.append(Returns(tuple(each), Fixed(latency_s)))
     return tuple(found)
 
 
@@ -58,7 +68,9 @@ def grid(timing: Timing, longest_s: float, most: int = 11) -> tuple[float, ...]:
     return tuple(float(tick * timing.tick_s) for tick in chosen)
 
 
-def kept_around(points: Sequence[At], bar: float, latency_s: float) -> tuple[float, float] | None:
+def kept_around(
+    points: Sequence[Returns], bar: float, latency_s: float
+) -> tuple[float, float] | None:
     """The shortest and the longest latency of those that reach `bar`, without a gap, around one."""
     at = [point.latency_s for point in points]
     middle = int(np.argmin(np.abs(np.array(at) - latency_s)))

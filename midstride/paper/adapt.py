@@ -52,23 +52,17 @@ TASKS_CURED = 5
 
 
 @dataclass(frozen=True)
-class Options(Settings):
-    """Options of the experiment."""
+class AdaptOptions(Settings):
+    """Options of experiments that adapt the policies of a folder."""
 
     kind: ClassVar[str] = "option"
 
     tasks: tuple[str, ...] = ()
     """which tasks, by the names of their policies (default: all that there are)"""
-    latencies: tuple[str, ...] = LATENCIES
-    """in control steps; jitter varies from 0.6 to 1.4 of them"""
     seeds: tuple[int, ...] = tuple(range(8))
     """which of a task's policies, by the seeds of their trainings"""
-    steps: Annotated[int, Range(1)] = 20_000
-    """steps of the frozen world that are recorded with each policy"""
     updates: Annotated[int, Range(1)] = 20_000
     """gradient steps of each student"""
-    rounds: Annotated[int, Range(0)] = 3
-    """rounds at most with latency"""
     episodes: Annotated[int, Range(2)] = 20
     """episodes in which each is measured"""
     jobs: Annotated[int, Range(1, 256)] = 2
@@ -77,6 +71,18 @@ class Options(Settings):
     """folder of policies, with trained.jsonl, which says where each was trained"""
     show: bool = False
     """make nothing: show what was made before"""
+
+
+@dataclass(frozen=True)
+class Options(AdaptOptions):
+    """Options of the experiment."""
+
+    latencies: tuple[str, ...] = LATENCIES
+    """in control steps; jitter varies from 0.6 to 1.4 of them"""
+    steps: Annotated[int, Range(1)] = 20_000
+    """steps of the frozen world that are recorded with each policy"""
+    rounds: Annotated[int, Range(0)] = 3
+    """rounds at most with latency"""
     output: str = "results/adapt"
     """folder for tables, the picture and the configuration"""
 
@@ -84,15 +90,7 @@ class Options(Settings):
 def reproduce(options: Options, console: Console) -> None:
     """Adapt every policy to every latency, write the table and the picture."""
     started, output = time.perf_counter(), Path(options.output)
-    wanted = list(_wanted(options))
-    if not wanted:
-        raise ValueError(f"there is no such policy in {options.policies}: train some first")
-    if options.show:
-        cells = read_cells(output / "cells.jsonl")
-        wanted = [cell for cell in wanted if _key(cell) in cells]
-        if not wanted:
-            raise ValueError(f"nothing of it was made before in {output}: leave out --show")
-    chosen, missing = complete(wanted, output, options.policies, options.jobs, console)
+    chosen, missing = complete(list(_wanted(options)), options, output, console)
     rows = table(chosen, trained_at(Path(options.policies) / "trained_at.jsonl"))
     show_table("Adapted to latency", rows, output / "table.md", console)
     console.print(plain(claim(chosen)))
@@ -107,16 +105,34 @@ def reproduce(options: Options, console: Console) -> None:
 
 
 def complete(
-    wanted: Sequence[dict[str, Any]], output: Path, policies: str, jobs: int, console: Console
+    wanted: Sequence[dict[str, Any]], options: AdaptOptions, output: Path, console: Console
 ) -> tuple[list[dict[str, Any]], int]:
     """The cells that are wanted, those that were not there made; and how many these were."""
+    if not wanted:
+        raise ValueError(f"there is no such policy in {options.policies}: train some first")
     cells = read_cells(output / "cells.jsonl")
+    if options.show:
+        wanted = [cell for cell in wanted if _key(cell) in cells]
+        if not wanted:
+            raise ValueError(f"nothing of it was made before in {output}: leave out --show")
     missing = [cell for cell in wanted if _key(cell) not in cells]
-    for found in made(missing, policies, jobs, console):
+    for found in made(missing, options.policies, options.jobs, console):
         cells[_key(found)] = found
         text = "".join(json.dumps(cell, allow_nan=False) + "\n" for cell in cells.values())
         write_whole(output / "cells.jsonl", text)
     return [cells[_key(cell)] for cell in wanted], len(missing)
+
+
+def policies_of(options: AdaptOptions) -> list[dict[str, Any]]:
+    """Name and environment of the policies that are asked for."""
+    needed = {"name": str, "env": str, "seed": int}
+    lines = read_json_lines(Path(options.policies) / "trained.jsonl", needed, object)
+    return [
+        {"policy": line["name"], "env": line["env"]}
+        for line in lines
+        if line["seed"] in options.seeds
+        and (not options.tasks or line["name"].rpartition("-")[0] in options.tasks)
+    ]
 
 
 def read_cells(path: Path) -> dict[str, Any]:
@@ -133,21 +149,10 @@ def _key(cell: Any) -> str:
 
 def _wanted(options: Options) -> Iterator[dict[str, Any]]:
     """The cells that are asked for: all policies at the first latency, then at the next."""
-    folder = Path(options.policies)
-    lines = read_json_lines(
-        folder / "trained.jsonl", {"name": str, "env": str, "seed": int}, object
-    )
+    how = {name: getattr(options, name) for name in ("steps", "updates", "rounds", "episodes")}
     for latency in options.latencies:
-        for line in lines:
-            task = line["name"].rpartition("-")[0]
-            if (options.tasks and task not in options.tasks) or line["seed"] not in options.seeds:
-                continue
-            asked = {
-                "policy": line["name"], "env": line["env"], "latency": latency,
-                "steps": options.steps, "updates": options.updates, "rounds": options.rounds,
-                "episodes": options.episodes,
-            }  # fmt: skip
-            yield {"asked": asked}
+        for policy in policies_of(options):
+            yield {"asked": {**policy, "latency": latency, **how}}
 
 
 def made(
@@ -308,4 +313,4 @@ def claim(cells: Sequence[dict[str, Any]]) -> str:
 def _mean(values: Sequence[float] | NDArray[np.floating]) -> str:
     array = np.array(values)
     spread = f" ± {half_width(array):.2f}" if len(array) > 1 else ""
-    return f"{array.mean():.2f}{spread}"
+    return f"{round(float(array.mean()), 2) + 0.0:.2f}{spread}"  # not -0.00

@@ -16,20 +16,19 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from midstride.disk.files import write_provenance
-from midstride.disk.read import read_json_lines
 from midstride.measure.statistics import half_width
-from midstride.paper.adapt import complete
+from midstride.paper.adapt import AdaptOptions, complete, policies_of
 from midstride.paper.study import show_table
 from midstride.report.curves import save_figure
 from midstride.scale.words import label, saved
-from midstride.settings import Range, Settings
+from midstride.settings import Range
 
 STEPS = (500, 1_000, 2_000, 5_000, 10_000, 20_000)
 NOISES: dict[str, tuple[float, ...]] = {
@@ -41,23 +40,13 @@ NOISE_STEPS = 10_000  # recorded with each of these
 
 
 @dataclass(frozen=True)
-class Options(Settings):
+class Options(AdaptOptions):
     """Options of the experiment."""
-
-    kind: ClassVar[str] = "option"
 
     tasks: tuple[str, ...] = ("double-pendulum", "half-cheetah")
     """which tasks, by the names of their policies"""
-    seeds: tuple[int, ...] = tuple(range(8))
-    """which of a task's policies, by the seeds of their trainings"""
     updates: Annotated[int, Range(1)] = 10_000
     """gradient steps of each student"""
-    episodes: Annotated[int, Range(2)] = 20
-    """episodes in which each is measured"""
-    jobs: Annotated[int, Range(1, 256)] = 2
-    """policies that are adapted at once"""
-    policies: str = "results/adapt/policies"
-    """folder of policies, with trained.jsonl"""
     output: str = "results/adapt-data"
     """folder for the table, the picture and the configuration"""
 
@@ -65,10 +54,7 @@ class Options(Settings):
 def reproduce(options: Options, console: Console) -> None:
     """Adapt from each kind of data; write the table and the picture."""
     started, output = time.perf_counter(), Path(options.output)
-    wanted = list(_wanted(options))
-    if not wanted:
-        raise ValueError(f"there is no such policy in {options.policies}: train some first")
-    cells, new = complete(wanted, output, options.policies, options.jobs, console)
+    cells, new = complete(list(_wanted(options)), options, output, console)
     show_table("Adapted from data alone, at one step", table(cells), output / "table.md", console)
     save_figure(output / "data.png", plot(cells))
     if new:
@@ -77,20 +63,12 @@ def reproduce(options: Options, console: Console) -> None:
 
 
 def _wanted(options: Options) -> Iterator[dict[str, Any]]:
-    lines = read_json_lines(
-        Path(options.policies) / "trained.jsonl", {"name": str, "env": str, "seed": int}, object
-    )
     kinds: list[dict[str, Any]] = [{"steps": steps} for steps in STEPS]
     kinds += [{"steps": NOISE_STEPS, "noise": list(levels)} for levels in NOISES.values()]
+    how = {"updates": options.updates, "rounds": 0, "episodes": options.episodes}
     for kind in kinds:
-        for line in lines:
-            task = line["name"].rpartition("-")[0]
-            if task in options.tasks and line["seed"] in options.seeds:
-                asked = {
-                    "policy": line["name"], "env": line["env"], "latency": "1", **kind,
-                    "updates": options.updates, "rounds": 0, "episodes": options.episodes,
-                }  # fmt: skip
-                yield {"asked": asked}
+        for policy in policies_of(options):
+            yield {"asked": {**policy, "latency": "1", **kind, **how}}
 
 
 def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:

@@ -18,13 +18,20 @@ from midstride.latency import Fixed, LatencyModel, OnScaleOf
 from midstride.latency_text import read_latency
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
-from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
+from midstride.paper.study import (
+    GridOptions,
+    finish,
+    prepare,
+    show_table,
+    sketch,
+    train,
+    write_returns,
+)
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.scale.words import format_return, label
 from midstride.seconds import format_s
 from midstride.settings import Range
-from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
 Totals = dict[str, dict[float, list[list[float]]]]  # arm -> latency in s -> seed -> returns
@@ -56,15 +63,7 @@ def reproduce(options: Options, console: Console) -> None:
     title = f"{first.environment.task}, {first.agent.agent}, latency drawn per episode"
     shown = f"{title}: return at each latency{sketch(options.seeds)}"
     show_table(shown, rows, study.output / "table.md", console)
-    heading = ["kind", "seed", "latency_s", "episode", "return"]
-    every = (
-        [arm, seed, latency_s, i, value]
-        for arm, by_latency in totals.items()
-        for latency_s, found in by_latency.items()
-        for seed, values in enumerate(found, options.first_seed)
-        for i, value in enumerate(values)
-    )
-    write_csv(study.output / "returns.csv", heading, every)
+    write_returns(study.output / "returns.csv", totals, options.first_seed)
     save_figure(study.output / "latencies.png", plot(totals, title))
     finish(study, grid, console)
 

@@ -25,13 +25,21 @@ from midstride.latency_text import read_latency
 from midstride.measure.evaluate import evaluate_in
 from midstride.measure.statistics import half_width, holm, is_above
 from midstride.paper.latencies import Totals, plot
-from midstride.paper.study import FEW, GridOptions, finish, prepare, show_table, sketch, train
+from midstride.paper.study import (
+    FEW,
+    GridOptions,
+    finish,
+    prepare,
+    show_table,
+    sketch,
+    train,
+    write_returns,
+)
 from midstride.policies import load
 from midstride.report.curves import save_figure
 from midstride.scale.words import format_return
 from midstride.seconds import format_s
 from midstride.settings import Range
-from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
 LEARNED_S, UNSEEN_S = (0.0, 0.01, 0.025, 0.05), (0.005, 0.035, 0.04)
@@ -83,15 +91,7 @@ def reproduce(options: Options, console: Console) -> None:
     found = verdicts(list(expectations(means)), options.seeds)
     if found:
         show_table(f"{title}: as expected?", found, study.output / "expectations.md", console)
-    heading = ["kind", "seed", "latency_s", "episode", "return"]
-    every = (
-        [arm, seed, latency_s, i, value]
-        for arm, by_latency in totals.items()
-        for latency_s, group in by_latency.items()
-        for seed, values in enumerate(group, options.first_seed)
-        for i, value in enumerate(values)
-    )
-    write_csv(study.output / "returns.csv", heading, every)
+    write_returns(study.output / "returns.csv", totals, options.first_seed)
     save_figure(study.output / "regimes.png", plot(totals, title))
     finish(study, grid, console)
 

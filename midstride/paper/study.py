@@ -23,7 +23,7 @@ from midstride.disk.runs import read_result
 from midstride.scale.engines import make_engine
 from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
-from midstride.sweep.disk import outcome
+from midstride.sweep.disk import outcome, write_csv
 from midstride.sweep.engine import Grid, run_grid
 from midstride.sweep.spec import Spec, check_spec, expand, read_spec, slug
 
@@ -233,3 +233,18 @@ def finish(study: Study, grid: Grid, console: Console) -> None:
     if not is_same:
         write_provenance(study.output, config, seconds)
     console.print(saved(study.output))
+
+
+def write_returns(
+    path: Path, totals: Mapping[str, Mapping[float, Sequence[Sequence[float]]]], first_seed: int
+) -> None:
+    """Every episode of every policy at each latency: arm -> latency -> training -> returns."""
+    heading = ["kind", "seed", "latency_s", "episode", "return"]
+    every = (
+        [arm, seed, latency_s, i, value]
+        for arm, by_latency in totals.items()
+        for latency_s, group in by_latency.items()
+        for seed, values in enumerate(group, first_seed)
+        for i, value in enumerate(values)
+    )
+    write_csv(path, heading, every)

@@ -46,6 +46,14 @@ class ActorPolicy:
         self._squash = _SQUASHES[description.get("squash", "tanh")]
         self._activation = _ACTIVATIONS[description.get("activation", "relu")]
 
+    @classmethod
+    def of(
+        cls, network: Weights, mean: Array, scale: Array, description: dict[str, Any]
+    ) -> ActorPolicy:
+        """The actor among the weights of a network, with what observations are normalised by."""
+        actor = {name: array for name, array in network.items() if name.startswith("actor.")}
+        return cls({**actor, "normal.mean": mean, "normal.scale": scale}, dict(description))
+
     @property
     def observation_size(self) -> int:
         return int(self.weights["normal.mean"].size)

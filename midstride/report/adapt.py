@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from midstride.disk.files import commit, machine, versions, write_whole
-from midstride.measure.curve import At, kept_around
+from midstride.measure.curve import Returns, kept_around
 from midstride.report.curves import save_figure
 from midstride.report.parts import CSS, html_table, image
 from midstride.scale.words import label
@@ -21,7 +21,9 @@ RECORD, PICTURE, PAGE = "adapt.json", "adapt.png", "adapt.html"
 _BEFORE, _AFTER, _BAR = "#b5483a", "#2a7f62", "#555555"
 
 
-def write_adapted(folder: Path, summary: Mapping[str, Any], curves: Sequence[Sequence[At]]) -> None:
+def write_adapted(
+    folder: Path, summary: Mapping[str, Any], curves: Sequence[Sequence[Returns]]
+) -> None:
     """Write adapt.json, adapt.png and adapt.html.
 
     summary: of the adaptation, as `adapted.summary` gives it, with a name
@@ -53,11 +55,8 @@ def stands(kept: Sequence[float] | None) -> str:
     return f"only {format_s(low)}" if low == high else f"only {format_s(low)} to {format_s(high)}"
 
 
-def _points(curve: Sequence[At]) -> list[dict[str, Any]]:
-    return [
-        {"latency_s": at.latency_s, "mean": at.mean, "interval": at.interval, "returns": at.each}
-        for at in curve
-    ]
+def _points(curve: Sequence[Returns]) -> list[dict[str, Any]]:
+    return [{"latency_s": at.latency_s, **at.summary()} for at in curve]
 
 
 def plot_adapted(record: Mapping[str, Any]) -> Figure:

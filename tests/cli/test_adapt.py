@@ -11,7 +11,7 @@ from midstride.cli import main
 from midstride.latency import Fixed
 from midstride.learn.adapt import adapt
 from midstride.learn.adapted import AdaptSettings
-from midstride.measure.curve import At, grid, kept_around
+from midstride.measure.curve import Returns, grid, kept_around
 from midstride.paper import adapt as study
 from midstride.paper.adapt import Options, claim, reproduce, table, trained_at
 from midstride.policies import load
@@ -92,7 +92,9 @@ def test_settings_of_an_environment_know_what_is_pending():
 
 
 def test_ranges_of_latencies():
-    points = [At(0.01 * k, (v, v)) for k, v in enumerate([9.0, 8.0, 1.0, 8.0, 8.5, 0.0])]
+    points = [
+        Returns((v, v), Fixed(0.01 * k)) for k, v in enumerate([9.0, 8.0, 1.0, 8.0, 8.5, 0.0])
+    ]
     assert kept_around(points, 5, 0.0) == (0.0, 0.01)
     assert kept_around(points, 5, 0.04) == (0.03, 0.04)
     assert kept_around(points, 5, 0.02) is None

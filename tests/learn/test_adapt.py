@@ -11,9 +11,10 @@ import midstride
 from midstride import Concurrent, Fixed, Jittered, Lossy, PerEpisode, PerStep, Timing
 from midstride.envs.wrapped import WrappedSettings
 from midstride.learn.adapt import adapt, padded
-from midstride.learn.adapted import Adapted, AdaptSettings, Returns, Stage
+from midstride.learn.adapted import Adapted, AdaptSettings, Stage
 from midstride.learn.collect import record_frozen, visit
 from midstride.learn.record import Record
+from midstride.measure.curve import Returns
 from midstride.measure.margin import MarginSettings
 from midstride.policies import load, save_policy
 from midstride.policies.q import QPolicy
@@ -242,10 +243,29 @@ def test_of_several_latencies_the_worst_counts():
     assert "the worst of them" in found.verdict
 
 
+class Lottery(Plant):
+    """Pays what the seed of the episode says, in its first step."""
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        self.prize = float(self.np_random.uniform())
+        return found
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, reward + self.prize * (self.steps == 1), *rest
+
+
 def test_who_chooses_a_student_does_not_judge_it():
-    """A stage's episodes have other seeds than those of the verdict, which are the policy's."""
-    found = adapt(feedback, Plant, 0.1, settings=quick(rounds=0))
-    assert found.adapted.each != found.stages[0].returns.each or found.adapted.mean == 60
+    """The verdict's episodes are those of the policy; a student is chosen by others."""
+    found = adapt(feedback, Lottery, 0.1, settings=quick(rounds=0))
+
+    def prizes(returns):
+        return np.round(np.mod(returns.each, 1), 9).tolist()
+
+    assert prizes(found.adapted) == prizes(found.as_it_is) == prizes(found.frozen)
+    assert len(set(prizes(found.frozen))) == 4
+    assert not set(prizes(found.stages[0].returns)) & set(prizes(found.frozen))
 
 
 def test_a_fall_before_the_first_decision_is_said():
