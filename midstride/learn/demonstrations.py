@@ -17,11 +17,12 @@ from midstride.disk.tensors import read_tensors, write_tensors
 from midstride.envs.learnable import Act, LearnableEnvs
 from midstride.envs.vector import interact
 from midstride.learn.frames import FrameReplay
+from midstride.learn.relabel import RelabelledReplay
+
+Kept = FrameReplay | RelabelledReplay
 
 
-def demonstrations(
-    envs: LearnableEnvs, replay: FrameReplay, seed: int, path: Path | None
-) -> FrameReplay:
+def demonstrations(envs: LearnableEnvs, replay: Kept, seed: int, path: Path | None) -> Kept:
     """Fill a replay from `path`, or by demonstrating if it is not there; then it is."""
     if path is not None:
         with suppress(

@@ -68,6 +68,11 @@ class FrameReplay:
         """Transitions that can be sampled: the newest have no successor yet."""
         return max(0, min(self.added, self.length) - 1) * self.num_envs
 
+    @property
+    def fields(self) -> Batch:
+        """What happened, field by field."""
+        return {name: self.data[name] for name in self._kept}
+
     def add(self, step: Step) -> None:
         """Append a time step of all environments."""
         at = self.added % self.length

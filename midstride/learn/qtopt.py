@@ -24,11 +24,14 @@ from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.learn import cem
 from midstride.learn.agent import Agent, Batch, Lap, Tree
-from midstride.learn.agent_settings import Count, ReplaySettings, RunSettings, Share
+from midstride.learn.agent_settings import Count, HindsightSettings, RunSettings, Share
 from midstride.learn.critic import Critic
-from midstride.learn.demonstrations import demonstrations
+from midstride.learn.demonstrations import Kept, demonstrations
 from midstride.learn.frames import FrameReplay
 from midstride.learn.images import shifted, tinted
+from midstride.learn.lived import check_hindsight
+from midstride.learn.relabel import Hindsight, RelabelledReplay
+from midstride.learn.replay import Row
 from midstride.learn.spaces import explored, observed_kinds, search_space, value_range
 from midstride.learn.targets import concurrent_target, full_period_target
 from midstride.learn.values import Bounded, Unbounded, Values, paid_in_a_second
@@ -44,7 +47,7 @@ _PATCH = 16  # pixels that become one place of the smallest feature map
 
 
 @dataclass(frozen=True)
-class QTOptSettings(ReplaySettings):
+class QTOptSettings(HindsightSettings):
     """Of QT-Opt."""
 
     agent: Literal["qtopt"] = "qtopt"
@@ -109,6 +112,11 @@ class QTOptSettings(ReplaySettings):
         super().__post_init__()
         if self.value_range is not None and not self.value_range[0] < self.value_range[1]:
             raise ValueError(f"value_range must be a low and a high, got {self.value_range}")
+        if self.hindsight_run is not None:
+            raise ValueError(
+                "qtopt begins with demonstrations, which are steps of its own: use hindsight_from "
+                "without hindsight_run"
+            )
 
 
 class QTOpt(Agent):
@@ -161,8 +169,10 @@ class QTOpt(Agent):
             "key": jax.random.key_data(jax.random.key(run.seed + 1)),
         }
         self.policy = self.policy_of(online)
-        self.replay = self._new_replay(settings.replay_size)
-        self.demonstrations: FrameReplay | None = None
+        columns = len(envs.layout.columns)
+        self.hindsight = Hindsight.of(settings, envs, Row(columns, False, self.space.size))
+        self.replay: Kept = self._new_replay(settings.replay_size)
+        self.demonstrations: Kept | None = None
         self._label = jax.jit(self._label_block)
         self._update = jax.jit(self._fit_block, donate_argnums=0)
         self._alone = optax.adam(_AUXILIARY_LEARNING_RATE)
@@ -176,6 +186,12 @@ class QTOpt(Agent):
         if "image" in kinds and kinds["image"][0][0] % _PATCH:
             size = kinds["image"][0][0]
             raise ValueError(f"qtopt needs an image_size that is a multiple of 16, got {size}")
+        if settings.lived_at is not None and ("image" in kinds or envs.hints.commands is not None):
+            raise ValueError(
+                "hindsight moves observations that are numbers, and decisions that come into force "
+                "later: images, and commands that end an episode at once, are learned as lived"
+            )
+        check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> CemPolicy:
         named = self.named(weights)
@@ -201,9 +217,11 @@ class QTOpt(Agent):
         path = None if folder is None else folder / DEMONSTRATIONS
         replay = self._new_replay(self.settings.demonstrations)
         envs = make_envs()
+        if self.hindsight is not None:
+            self.hindsight.tell(envs)
         self.demonstrations = demonstrations(envs, replay, self._run.seed, path)
         if isinstance(self.values, Unbounded):
-            self.values = Unbounded(paid_in_a_second(self.demonstrations.data))
+            self.values = Unbounded(paid_in_a_second(self.demonstrations.fields))
         envs.close()
 
     def tidy(self, folder: Path) -> None:
@@ -235,8 +253,10 @@ class QTOpt(Agent):
     def ready(self, steps: int) -> bool:
         return True
 
-    def _new_replay(self, capacity: int) -> FrameReplay:
+    def _new_replay(self, capacity: int) -> Kept:
         hints = self._envs.hints
+        if self.hindsight is not None:
+            return RelabelledReplay(capacity, self._run.num_envs, self.hindsight)
         others: dict[str, Any] = {"action": ((self.space.size,), np.float32)}
         if hints.auxiliary_weights is not None:
             others["auxiliary"] = (hints.auxiliary_weights.shape, np.float32)

@@ -112,11 +112,15 @@ class Hindsight:
         """Of an agent whose settings ask for it; the environments are told what to observe."""
         if settings.lived_at is None:
             return None
-        plan = Plan.of(envs, settings.recorded_in is None)
-        if plan.instants:
+        found = cls(Plan.of(envs, settings.recorded_in is None), plain)
+        found.tell(envs)
+        return found
+
+    def tell(self, envs: LearnableEnvs) -> None:
+        """Have environments say what they observe where captures are moved to."""
+        if self.plan.instants:
             assert envs.hints.observe_within is not None
-            envs.hints.observe_within(plan.instants)
-        return cls(plan, plain)
+            envs.hints.observe_within(self.plan.instants)
 
     def sample(
         self, replay: Replay, rng: np.random.Generator, shape: tuple[int, ...]
@@ -275,6 +279,30 @@ class Hindsight:
             goes_on = moved.ended & ~values["terminated"]
             there &= ~(goes_on & moved.to_come[rows, in_force])
         return there
+
+
+class RelabelledReplay(Replay):
+    """A replay that is sampled in hindsight, by the names that QT-Opt has for what it observes."""
+
+    def __init__(self, capacity: int, num_envs: int, hindsight: Hindsight) -> None:
+        super().__init__(max(capacity, hindsight.span * num_envs), num_envs, hindsight.row)
+        self.hindsight = hindsight
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled."""
+        return max(0, min(self.added, self.length) - self.hindsight.span + 1) * self.num_envs
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What was lived, field by field."""
+        return self.row.unpack(self.data["transitions"])
+
+    def sample(self, rng: np.random.Generator, count: int) -> dict[str, Any]:
+        """Random transitions of the learned latencies; see `FrameReplay.sample`."""
+        found = self.hindsight.plain.unpack(self.hindsight.sample(self, rng, (count,)))
+        for instant in ("capture", "next"):
+            found[f"state_{instant}"] = found.pop(f"observation_{instant}")
+        return found
 
 
 def _whole(times_s: Any, tick_s: float) -> Numbers:

@@ -17,7 +17,7 @@ from midstride.knowledge import Layout
 from midstride.latency import Fixed, OnScaleOf, PerEpisode
 from midstride.learn.agents import Training
 from midstride.learn.lived import Plan
-from midstride.learn.relabel import Hindsight
+from midstride.learn.relabel import Hindsight, RelabelledReplay
 from midstride.learn.replay import Replay, Row
 from midstride.learn.train import train
 from midstride.learn.trainer import Trainer
@@ -405,6 +405,53 @@ def test_agents_live_at_one_latency_and_are_judged_at_another(agent, tmp_path):
     assert result["steps"] == 640
     latencies = trainer.agent.hindsight.plan
     assert latencies.instants == (10, 15)  # 250 ms and 25 ms before a switch, periods of 100 ms
+
+
+def test_qtopt_learns_in_hindsight_too(tmp_path):
+    """Its demonstrations, made in environments of their own, are relabelled like its own steps."""
+    training = Training.of(
+        "pointmass", "qtopt", latency="episode:25ms,250ms", knowledge=KNOWN, hindsight_from="0",
+        actions="continuous", steps=256, num_envs=4, batch_size=16, demonstrations=400,
+        offline_updates=2, hidden_size=8, samples=8, evaluate_every=256, evaluation_episodes=1,
+    )  # fmt: skip
+    agent = Trainer.create(training).agent
+    drawn = agent.demonstrations.sample(np.random.default_rng(0), 2_000)
+    latencies, counts = np.unique(drawn["latency_s"], return_counts=True)
+    np.testing.assert_allclose(latencies, [0, 0.025, 0.25], atol=1e-7)
+    assert counts.min() > 500
+    # In the frozen world nothing is ever pending at capture: it is there in hindsight only.
+    at = agent.hindsight.plan.layout.slices["pending_actions"]
+    late = drawn["latency_s"] > 0.1
+    assert np.abs(drawn["state_capture"][late, at]).max() > 0
+    assert np.abs(drawn["state_capture"][~late, at]).max() == 0
+    assert train(training, tmp_path / "run")["steps"] == 256
+
+
+def test_a_relabelled_replay_samples_what_hindsight_does():
+    hindsight, plain = by_hand(2, [""] * 10)
+    replay = RelabelledReplay(100, 1, hindsight)
+    replay.data, replay.added = plain.data, plain.added
+    assert len(replay) == plain.added - hindsight.span + 1
+    found = replay.sample(np.random.default_rng(3), 20)
+    rows = hindsight.sample(plain, np.random.default_rng(3), (20,))
+    expected = hindsight.plain.unpack(rows)
+    np.testing.assert_array_equal(found["state_capture"], expected["observation_capture"])
+    np.testing.assert_array_equal(found["state_next"], expected["observation_next"])
+    np.testing.assert_array_equal(found["action"], expected["action"])
+    empty = RelabelledReplay(100, 1, hindsight)
+    seen = np.zeros((1, len(hindsight.plan.layout.columns)))
+    empty.add(step_of(observation_capture=seen, observation_next=seen))
+    assert len(empty) == 0  # one step is no window
+
+
+def test_qtopt_refuses_what_it_cannot_learn_in_hindsight():
+    usual = {"knowledge": ("previous_action", "selection_time"), "hindsight_from": "0"}
+    for observation in ("image", "state"):
+        training = Training.of("grasp", "qtopt", latency="300ms", observation=observation, **usual)
+        with pytest.raises(ValueError, match="are learned as lived"):
+            training.check()
+    with pytest.raises(ValueError, match="begins with demonstrations"):
+        Training.of("pointmass", "qtopt", actions="continuous", hindsight_run="runs/other", **usual)
 
 
 def test_sac_normalises_what_it_learns_from():
