@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "agents": "midstride.paper.agents",
     "adapt": "midstride.paper.adapt",
     "adapt-data": "midstride.paper.adapt_data",
+    "noise": "midstride.paper.noise",
     "regimes": "midstride.paper.regimes",
 }
 
