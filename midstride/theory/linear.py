@@ -58,7 +58,8 @@ class LinearWorld:
         """K of the best rule without latency and noise in the sensors (Riccati)."""
         P = self.Q
         for _ in range(_RICCATI):
-            K = np.linalg.solve(self.R + self.B.T @ P @ self.B, self.B.T @ P @ self.A)
+            gain = np.linalg.solve(self.R + self.B.T @ P @ self.B, self.B.T @ P @ self.A)
+            K = np.asarray(gain, np.float64)
             after = self.Q + self.A.T @ P @ (self.A - self.B @ K)
             if np.allclose(after, P, rtol=1e-12, atol=1e-12):
                 return K
