@@ -44,7 +44,7 @@ from midstride.timing import Timing
 Array = NDArray[Any]
 _ERRS = 2_000  # steps of the student's own in which its errors are measured
 _HELD_OUT = 0.1
-_TRIAL_SEED = EVALUATION_SEED + 10**6
+TRIAL_SEED = EVALUATION_SEED + 10**6  # of the first episode by which a student is chosen
 _LEAST = 4  # episodes at each of several latencies
 
 
@@ -144,7 +144,7 @@ class _Work:
             )
         self.rng = np.random.default_rng(settings.seed)
         self.seeds = [EVALUATION_SEED + k for k in range(settings.episodes)]
-        self.trials = [_TRIAL_SEED + k for k in range(settings.episodes)]  # to choose by
+        self.trials = [TRIAL_SEED + k for k in range(settings.episodes)]  # to choose by
 
     def close(self) -> None:
         self.bare.close()

@@ -86,8 +86,8 @@ def test_files_are_made_and_nothing_is_made_twice(tmp_path, monkeypatch):
     reproduce(options, Console(quiet=True))
     assert len(taught) == 2 * len(noise.CASES)
     table = (tmp_path / "table.md").read_text()
-    assert "0.170 -> 0.200" in table
-    assert "falls -> 0.500 ± 0.000" in table
+    assert "0.17 -> 0.2" in table
+    assert "falls -> 0.5 ± 0" in table
     assert (tmp_path / "noise.png").exists()
     assert json.loads((tmp_path / "config.json").read_text())["config"]["seeds"] == 2
 
