@@ -17,8 +17,8 @@ may then do better than the policy that taught it, which trusts each reading. 5.
 where a prediction is below 2, the mean over 8 students is within 15 % of it. (One student of one
 case was looked at before.)
 
-Costs are of episodes of 200 steps, predicted for the starts that were drawn; a fall costs 1 for each
-step that is left. Each cell is a line of cells.jsonl; what is there is not made again. Writes
+Costs are of episodes of 200 steps, predicted for the starts that were drawn; a fall costs 1 for
+each step that is left. Each cell is a line of cells.jsonl; what is there is not made again. Writes
 table.md, noise.png and config.json.
 """
 
@@ -269,7 +269,7 @@ def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """A line for each case."""
     rows = []
     for case, found in by_case(cells):
-        said = predicted(*case, cells[0]["asked"]["episodes"])
+        said = predicted(*case, episodes=cells[0]["asked"]["episodes"])
         row = {
             "pushes": f"{case[0]:g}",
             "readings' noise": f"{case[1]:g}",
@@ -304,7 +304,7 @@ def plot(cells: Sequence[dict[str, Any]]) -> Figure:
     ends: list[float] = []
     for name, (colour, label) in kinds.items():
         for case, found in by_case(cells):
-            said = float(getattr(predicted(*case, cells[0]["asked"]["episodes"]), name))
+            said = float(getattr(predicted(*case, episodes=cells[0]["asked"]["episodes"]), name))
             if said <= 10 * CLEAR:
                 values = found[name]
                 half = half_width(values) if len(values) > 1 else 0.0
