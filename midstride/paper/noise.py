@@ -69,8 +69,9 @@ ROUNDS, ROUND_STEPS, ROUND_NOISE = 3, 5_000, 0.1  # the last is adapt's own, in 
 RECORDED = 20_000
 CLEAR = 2.0  # costs above are of rules that hardly hold, or do not: no figure of theirs is met
 
+Case = tuple[float, float, float, int]
 # Pushes (deviation, rad/s a step), noise of readings (rad), noise of recorded actions, steps late.
-CASES = (
+CASES: tuple[Case, ...] = (
     (0.0, 0.0, 0.5, 1),
     (0.0, 0.0, 0.5, 2),
     (0.0, 0.0, 0.5, 3),
@@ -256,7 +257,7 @@ def _wanted(options: Options) -> Iterator[dict[str, Any]]:
             yield {**case, "seed": seed, **how}
 
 
-def by_case(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def by_case(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[Case, dict[str, Any]]]:
     """Each case, and the costs of its students by name."""
     for case in CASES:
         names = ("push", "blur", "tried", "late")
