@@ -56,9 +56,10 @@ def plot(grid: Grid, latencies: list[str]) -> Figure:
     for axes, (name, title) in zip(figure.subplots(1, 2), measures.items(), strict=True):
         for kind in KINDS:
             groups = [measured(grid, f"{latency}, {kind}", name) for latency in latencies]
-            found = np.array([summary(group, name) for group in groups])
-            errors = np.abs(found[:, 1:] - found[:, :1]).T
-            axes.errorbar(places, found[:, 0], errors, marker="o", capsize=3, label=kind)
+            found = [summary(group) for group in groups]
+            values = [one.value for one in found]
+            halves = np.nan_to_num([one.half for one in found])
+            axes.errorbar(places, values, halves, marker="o", capsize=3, label=kind)
         axes.set(xlabel="latency, ms", title=title, xticks=places)
         axes.set_ylim(0, 1.02 if name == "success" else None)
         axes.grid(alpha=0.3)

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from midstride.measure.statistics import nested_interval, share_interval
+from midstride.measure.statistics import Estimate, difference_of, mean_of
 from midstride.paper.study import show_table, sketch
 from midstride.report.curves import plot_curves, save_figure
 from midstride.sweep.disk import write_csv
@@ -24,32 +24,33 @@ _LONG_LEGEND = 7
 Groups = Sequence[Sequence[float]]  # of episodes, one group per training
 
 
-def success_interval(groups: Groups) -> tuple[float, float]:
-    """Of a share over trainings: at least as wide as if all episodes were of one training."""
-    low, high = nested_interval(groups)
-    pooled_low, pooled_high = share_interval(np.concatenate(groups))
-    return min(low, pooled_low), max(high, pooled_high)
+def training_means(groups: Groups) -> list[float]:
+    """What counts of each training; one without episodes of the kind asked for counts not."""
+    return [float(np.mean(group)) for group in groups if len(group)]
 
 
-def summary(groups: Groups, measure: str) -> tuple[float, float, float]:
-    """Mean over all episodes, and its interval."""
-    spread = success_interval if measure == "success" else nested_interval
-    return float(np.mean(np.concatenate(groups))), *spread(groups)
+def summary(groups: Groups) -> Estimate:
+    """The mean over trainings, and its interval."""
+    return mean_of(training_means(groups))
 
 
 def difference(mine: Groups, other: Groups, scale: float = 100, unit: str = "") -> str:
     """How much more than the other, with its interval: in points unless told otherwise."""
     if not all(len(group) for group in (*mine, *other)):
         return "-"
-    low, high = (scale * bound for bound in nested_interval(mine, other))
-    mean = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
+    found = difference_of(training_means(mine), training_means(other)).scaled(scale)
     digits = 1 if scale > 1 else 2
-    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+    mean = f"{found.value:+.{digits}f}{unit}"
+    if np.isnan(found.low):
+        return mean
+    return f"{mean} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
-def percent(values: tuple[float, float, float]) -> str:
-    mean, low, high = values
-    return f"{mean:.1%} ({low:.1%} to {high:.1%})"
+def percent(found: Estimate) -> str:
+    """A share; an end of its interval that no share can have is the nearest that one can."""
+    if np.isnan(found.low):
+        return f"{found.value:.1%}"
+    return f"{found.value:.1%} ({max(found.low, 0.0):.1%} to {min(found.high, 1.0):.1%})"
 
 
 def measured(grid: Grid, arm: str, measure: str) -> list[list[float]]:
@@ -93,7 +94,7 @@ def write_study(grid: Grid, output: Path, console: Console) -> None:
         lines.append(
             {
                 "training": arm,
-                "success": percent(summary(success, "success")),
+                "success": percent(summary(success)),
                 "each seed": ", ".join(f"{np.mean(s):.1%}" for s in success),
                 "duration": f"{np.mean(np.concatenate(duration)):.2f} s",
             }

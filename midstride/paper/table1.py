@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from rich.progress import track
 
 from midstride.envs.vector import MEASURES
 from midstride.learn.trainer import final_episodes
+from midstride.measure.statistics import Estimate
 from midstride.paper.grasping import curves, difference, percent, summary, write_cost
 from midstride.paper.study import (
     VIDEO_SEED,
@@ -120,18 +121,17 @@ def write_table(rows: Rows, first_seed: int, output: Path, console: Console) -> 
     """table.md with the paper's columns, table.csv, table.png and episodes.csv."""
     lines, records = [], []
     found = {
-        row: {name: summary(groups_of(group, name), name) for name in MEASURES}
+        row: {name: summary(groups_of(group, name)) for name in MEASURES}
         for row, group in rows.items()
     }
     for row, group in rows.items():
-        duration_s, low_s, high_s = found[row]["duration_s"]
         success, duration, completion = PAPER.get(number_of(row), ("", "", ""))
         lines.append(
             {
                 "row": row,
                 "success": percent(found[row]["success"]),
                 "each seed": ", ".join(f"{np.mean(m['success']):.1%}" for m in group),
-                "duration": f"{duration_s:.2f} s ({low_s:.2f} to {high_s:.2f})",
+                "duration": seconds(found[row]["duration_s"]),
                 "completion": percent(found[row]["completion"]),
                 "paper: success": success,
                 "paper: duration, s": duration,
@@ -147,12 +147,17 @@ def write_table(rows: Rows, first_seed: int, output: Path, console: Console) -> 
     show_table(title, lines, output / "table.md", console)
     write_csv(output / "episodes.csv", ["row", "seed", "episode", *MEASURES], records)
     table = (
-        [row, name, *(f"{value:.6g}" for value in values)]
+        [row, name, *(f"{value:.6g}" for value in astuple(one))]
         for row, measures in found.items()
-        for name, values in measures.items()
+        for name, one in measures.items()
     )
     write_csv(output / "table.csv", ["row", "measure", "mean", "low", "high"], table)
     save_figure(output / "table.png", plot(found))
+
+
+def seconds(found: Estimate) -> str:
+    spread = "" if np.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.value:.2f} s{spread}"
 
 
 def groups_of(group: Sequence[Measures], measure: str) -> list[Sequence[float]]:
@@ -202,7 +207,7 @@ def _of_successes(measures: Measures) -> Sequence[float]:
     return [duration for duration, success in pairs if success]
 
 
-def plot(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Figure:
+def plot(found: Mapping[str, Mapping[str, Estimate]]) -> Figure:
     """Ours with intervals, the paper's beside them where the unit is the same."""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     names = list(found)
@@ -210,10 +215,10 @@ def plot(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Figur
     titles = {"success": "grasp success", "duration_s": "duration, s", "completion": "completion"}
     for axes, (name, title) in zip(figure.subplots(1, 3, sharey=True), titles.items(), strict=True):
         for row, place in zip(names, places, strict=True):
-            value, low, high = found[row][name]
+            one = found[row][name]
             colour = "#4e79a7" if row != RUN_CONCURRENTLY and "blocking" in row else "#f28e2b"
-            errors = [[abs(value - low)], [abs(high - value)]]
-            axes.errorbar(value, place, xerr=errors, color=colour, fmt="o", capsize=3)
+            half = float(np.nan_to_num(one.half))
+            axes.errorbar(one.value, place, xerr=half, color=colour, fmt="o", capsize=3)
         if name != "duration_s":
             column = 0 if name == "success" else 2
             paper = {

@@ -16,13 +16,13 @@ from rich.table import Table
 from midstride.disk.files import write_whole
 from midstride.measure.statistics import (
     Array,
+    Comparison,
     Estimate,
-    area,
     by_arm,
     compare,
-    estimate,
     groups,
     iqm,
+    mean_of,
     paired,
 )
 from midstride.report.curves import save_figure
@@ -47,11 +47,9 @@ def write_report(folder: Path, console: Console) -> None:
         console.print(f"{len(draws)} draws are finished in every arm: too few for a report yet.")
         return
     arms = list(returns)
-    summary = {
-        arm: (estimate(of_arm, area), estimate(of_arm, iqm), float(of_arm.max()))
-        for arm, of_arm in zip(arms, values, strict=True)
-    }
-    pairs = compare(arms, values)
+    by_name = dict(zip(arms, values, strict=True))
+    summary = {arm: (mean_of(v), float(iqm(v)), float(v.max())) for arm, v in by_name.items()}
+    pairs = compare(every_pair(by_name), by_name)
     figures = {
         "sorted": plot_sorted(arms, values, name),
         "marginals": plot_marginals(rows, draws, swept),
@@ -61,28 +59,48 @@ def write_report(folder: Path, console: Console) -> None:
     arm_table = [
         ["arm", "trials", "area under the curve", "interquartile mean", "best"],
         *(
-            [arm, str(len(draws)), _text(of_area), _text(of_iqm), format_return(best)]
-            for arm, (of_area, of_iqm, best) in summary.items()
+            [arm, str(len(draws)), _text(area), format_return(middle), format_return(best)]
+            for arm, (area, middle, best) in summary.items()
         ),
-    ]
-    pair_table = [
-        ["better", "than", "by (mean return)", "probability of improvement"],
-        *([p.arm, p.other, _text(p.difference), _text(p.improvement)] for p in pairs),
     ]
     write_csv(
         folder / "arms.csv",
-        ["arm", "draws", *_spread("area"), *_spread("iqm"), "best"],
-        ([a, len(draws), *astuple(s[0]), *astuple(s[1]), s[2]] for a, s in summary.items()),
+        ["arm", "draws", *_spread("area"), "iqm", "best"],
+        ([arm, len(draws), *astuple(s[0]), *s[1:]] for arm, s in summary.items()),
     )
     write_csv(
         folder / "pairs.csv",
-        ["arm", "other", *_spread("difference"), *_spread("improvement")],
-        ([p.arm, p.other, *astuple(p.difference), *astuple(p.improvement)] for p in pairs),
+        ["arm", "other", *_spread("difference"), "better", "p", "p_holm"],
+        ([p.arm, p.other, *astuple(p.difference), p.better, p.p, p.p_holm] for p in pairs),
     )
+    pair_table = pairs_table(pairs)
     page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, specification)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
     console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
+
+
+def every_pair(returns: Mapping[str, Array]) -> list[tuple[str, str]]:
+    """Every arm against every other; the better by mean comes first."""
+    ordered = sorted(returns, key=lambda arm: -float(returns[arm].mean()))
+    return [(arm, other) for i, arm in enumerate(ordered) for other in ordered[i + 1 :]]
+
+
+def pairs_table(pairs: Sequence[Comparison]) -> list[list[str]]:
+    """Comparisons as lines of text."""
+    heading = ["arm", "against", "difference of mean returns", "better in", "p", "p, Holm", "so"]
+    return [
+        heading,
+        *(
+            [p.arm, p.other, _text(p.difference, "+"), f"{p.better:.0%}", *map(_p, (p.p, p.p_holm)),
+             p.verdict]
+            for p in pairs
+        ),
+    ]  # fmt: skip
+
+
+def _p(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
@@ -178,8 +196,8 @@ def _short(value: str) -> str:
 # --- Tables and page -----------------------------------------------------------------------------
 
 
-def _text(estimate: Estimate) -> str:
-    value, low, high = map(format_return, (estimate.value, estimate.low, estimate.high))
+def _text(estimate: Estimate, sign: str = "") -> str:
+    value, low, high = (format_return(v, sign) for v in astuple(estimate))
     return f"{value} [{low}, {high}]"
 
 
@@ -212,15 +230,15 @@ def _page(
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{html.escape(name)}: midstride sweep</title><style>{CSS}</style>
 <h1>{html.escape(name)}</h1>
-<p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 % bootstrap
-intervals over draws.</p>{notes}
+<p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 %
+intervals over draws (Student's t).</p>{notes}
 <h2>Every trial, sorted</h2>
 <p>A larger area under a line means that fewer choices of hyperparameters fail.</p>
 {image(figures["sorted"], "Return of every trial, sorted")}
 {html_table(arm_table)}
 <h2>Pair by pair</h2>
-<p>The same draws in two arms. Probability of improvement: the share of draws in which the first is
-better; 0.5 is no difference.</p>
+<p>The same draws in two arms: differences within pairs, by Student's t; p for one comparison, and
+for there being so many (Holm).</p>
 {html_table(pair_table, "text")}
 <h2>Which hyperparameters mattered</h2>
 {image(figures["marginals"], "Mean return by value of each hyperparameter")}
