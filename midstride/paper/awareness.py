@@ -15,10 +15,17 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from midstride.disk.runs import read_curve
 from midstride.learn.trainer import final_episodes
 from midstride.measure.statistics import half_width
-from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
+from midstride.paper.study import (
+    GridOptions,
+    finish,
+    prepare,
+    show_table,
+    sketch,
+    train,
+    write_curves,
+)
 from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scale.words import format_return
@@ -55,13 +62,7 @@ def reproduce(options: Options, console: Console) -> None:
         for i, value in enumerate(values)
     )
     write_csv(study.output / "returns.csv", ["kind", "seed", "episode", "return"], every)
-    curves = (
-        [arm, seed, steps, evaluation]
-        for arm, folders in grid.folders.items()
-        for seed, folder in zip(seeds, folders, strict=True)
-        for steps, evaluation in read_curve(folder, "evaluation").items()
-    )
-    write_csv(study.output / "curves.csv", ["kind", "seed", "steps", "evaluation"], curves)
+    write_curves(grid, study.output / "curves.csv")
     title = f"{about.capitalize()}, {agent}, {options.seeds} seeds (mean and range)"
     save_figure(study.output / "curves.png", plot_curves(grid.folders, title))
     finish(study, grid, console)

@@ -28,7 +28,9 @@ def reproduce_figure(name: str, options: Options, console: Console) -> None:
     """Run the sweep; copy its table, report and plots to the output, without the runs."""
     study = prepare(name, options)
     engine = make_engine(options.engine, options.workers, options.address)
-    grid = run_grid(study.spec, options.trials, study.folder, engine, console)
+    grid = run_grid(
+        study.spec, options.trials, study.folder, engine, console, any_code=options.any_code
+    )
     write_report(study.folder, console)
     study.output.mkdir(parents=True, exist_ok=True)
     for file in (SWEEP, TABLE, *REPORT_FILES):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from midstride.measure.statistics import Estimate, difference_of, mean_of
-from midstride.paper.study import show_table, sketch
+from midstride.paper.study import show_table, sketch, write_curves
 from midstride.report.curves import plot_curves, save_figure
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
@@ -108,6 +108,7 @@ def write_study(grid: Grid, output: Path, console: Console) -> None:
     write_cost(grid, output, console)
     heading = ["kind", "seed", "episode", "success", "duration_s"]
     write_csv(output / "episodes.csv", heading, episodes)
+    write_curves(grid, output / "curves.csv", "success")
     save_figure(output / "curves.png", curves(grid))
 
 

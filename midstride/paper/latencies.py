@@ -25,6 +25,7 @@ from midstride.paper.study import (
     show_table,
     sketch,
     train,
+    write_curves,
     write_returns,
 )
 from midstride.policies import load
@@ -64,6 +65,7 @@ def reproduce(options: Options, console: Console) -> None:
     shown = f"{title}: return at each latency{sketch(options.seeds)}"
     show_table(shown, rows, study.output / "table.md", console)
     write_returns(study.output / "returns.csv", totals, options.first_seed)
+    write_curves(grid, study.output / "curves.csv")
     save_figure(study.output / "latencies.png", plot(totals, title))
     finish(study, grid, console)
 

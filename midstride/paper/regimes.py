@@ -33,6 +33,7 @@ from midstride.paper.study import (
     show_table,
     sketch,
     train,
+    write_curves,
     write_returns,
 )
 from midstride.policies import load
@@ -92,6 +93,7 @@ def reproduce(options: Options, console: Console) -> None:
     if found:
         show_table(f"{title}: as expected?", found, study.output / "expectations.md", console)
     write_returns(study.output / "returns.csv", totals, options.first_seed)
+    write_curves(grid, study.output / "curves.csv")
     save_figure(study.output / "regimes.png", plot(totals, title))
     finish(study, grid, console)
 

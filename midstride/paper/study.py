@@ -19,7 +19,7 @@ from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
 from midstride.disk.read import read_json
-from midstride.disk.runs import read_result
+from midstride.disk.runs import read_curve, read_record, read_result
 from midstride.scale.engines import make_engine
 from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
@@ -54,6 +54,9 @@ class RunOptions(Settings):
     """folder for tables, plots and configuration (default: results/ and the experiment's name)"""
     runs: str = "runs"
     """folder for the trainings"""
+    any_code: bool = False
+    """take trainings that other code made, if their settings agree; otherwise they are trained
+    again. config.json says which code trained how many"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,10 @@ def train(study: Study, options: GridOptions, console: Console) -> Grid:
     if len(set(trainings)) < len(trainings):
         raise ValueError("two of the arms to compare are the same: leave out what makes them so")
     engine = make_engine(options.engine, options.workers, options.address)
-    borrow(spec, options.seeds, study.folder)
-    grid = run_grid(spec, options.seeds, study.folder, engine, console, retry_failed=True)
+    borrow(spec, options.seeds, study.folder, options.any_code)
+    grid = run_grid(
+        spec, options.seeds, study.folder, engine, console, True, any_code=options.any_code
+    )
     if grid.failed:
         arms = ", ".join(dict.fromkeys(row["arm"] for row in grid.failed))
         raise RuntimeError(
@@ -105,7 +110,7 @@ def train(study: Study, options: GridOptions, console: Console) -> Grid:
     return grid
 
 
-def borrow(spec: Spec, seeds: int, folder: Path) -> None:
+def borrow(spec: Spec, seeds: int, folder: Path, any_code: bool = False) -> None:
     """Take trainings that other experiments have finished: several have some of the same."""
     finished = {
         (read_result(path.parent) or {}).get("hash"): path.parent
@@ -113,7 +118,7 @@ def borrow(spec: Spec, seeds: int, folder: Path) -> None:
     }
     for trial in expand(spec, seeds):
         name, place = trial.training.hash, folder / trial.place
-        if not place.exists() and name in finished and outcome(finished[name], name):
+        if not place.exists() and name in finished and outcome(finished[name], name, any_code):
             part = place.with_name(f".{place.name}.part")
             shutil.rmtree(part, ignore_errors=True)
             for file in filter(Path.is_file, finished[name].rglob("*")):
@@ -217,22 +222,54 @@ def sketch(seeds: int) -> str:
 
 
 def finish(study: Study, grid: Grid, console: Console) -> None:
-    """Write config.json, unless nothing was trained since it was written; say where all is."""
+    """Write config.json, unless it tells of these trainings already; say where all is.
+
+    Drawing a picture again, with whatever options, is no new result.
+    """
     config = {
         "specification": study.spec.source,
         "options": study.options.to_dict(),
         "seeds": sorted({t.run.seed for group in grid.trainings.values() for t in group}),
         "trainings": {arm: group[0].to_dict() for arm, group in grid.trainings.items() if group},
+        "trainings of each": {arm: len(group) for arm, group in grid.trainings.items()},
     }
-    path, seconds = study.output / "config.json", round(grid.seconds, 1)
+    path, seconds, trained = study.output / "config.json", round(grid.seconds, 1), trained_by(grid)
     try:
         record = read_json(path, {"config": dict, "seconds": float})
-        is_same = (record["config"], record["seconds"]) == (json.loads(json.dumps(config)), seconds)
+        before = {**record["config"], "options": {}}, record["seconds"], record.get("trained")
+        now = json.loads(json.dumps(({**config, "options": {}}, seconds, trained)))
+        is_same = list(before) == now
     except ValueError:
         is_same = False
     if not is_same:
-        write_provenance(study.output, config, seconds)
+        write_provenance(study.output, config, seconds, trained)
     console.print(saved(study.output))
+
+
+def trained_by(grid: Grid) -> list[dict[str, Any]]:
+    """Which code, on what, trained how many of the policies: as their run folders say."""
+    found: list[dict[str, Any]] = []
+    for folder in (folder for group in grid.folders.values() for folder in group):
+        record = read_record(folder)
+        made = {name: record.get(name) for name in ("commit", "code", "versions", "machine")}
+        for one in found:
+            if {**one, "trainings": 0} == {**made, "trainings": 0}:
+                one["trainings"] += 1
+                break
+        else:
+            found.append({**made, "trainings": 1})
+    return found
+
+
+def write_curves(grid: Grid, path: Path, column: str = "evaluation") -> None:
+    """The learning curve of every training: what pictures of curves are drawn from."""
+    every = (
+        [arm, training.run.seed, steps, value]
+        for arm, folders in grid.folders.items()
+        for training, folder in zip(grid.trainings[arm], folders, strict=True)
+        for steps, value in read_curve(folder, column).items()
+    )
+    write_csv(path, ["kind", "seed", "steps", column], every)
 
 
 def write_returns(

@@ -30,6 +30,7 @@ from midstride.paper.study import (
     show_table,
     sketch,
     train,
+    write_curves,
 )
 from midstride.policies import load
 from midstride.report.curves import save_figure
@@ -83,6 +84,7 @@ def reproduce(options: Options, console: Console) -> None:
         console,
     )
     write_cost(grid, study.output, console)
+    write_curves(grid, study.output / "curves.csv", "success")
     save_figure(study.output / "curves.png", curves(grid))
     for arm in grid.folders if options.video else ():
         film_row(grid.folders[arm][0], study.output / f"row{number_of(arm)}", console)
