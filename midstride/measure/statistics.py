@@ -173,6 +173,18 @@ def compare(pairs: Sequence[tuple[str, str]], returns: Mapping[str, Array]) -> l
     return found
 
 
+def detectable(differences: Array, comparisons: int = 1, power: float = 0.8) -> float:
+    """The difference that as many pairs with this spread would show, with a chance of `power`.
+
+    At the strictest step of Holm's correction for so many comparisons.
+    """
+    if len(differences) < 2:
+        return float("nan")
+    freedom = len(differences) - 1
+    strict = _t_quantile(ALPHA / 2 / comparisons, freedom) + _t_quantile(1 - power, freedom)
+    return strict * _error(np.asarray(differences, float))
+
+
 # --- Episodes of one policy -----------------------------------------------------------------------
 
 

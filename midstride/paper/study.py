@@ -20,8 +20,9 @@ from rich.table import Table
 from midstride.disk.files import write_provenance, write_whole
 from midstride.disk.read import read_json
 from midstride.disk.runs import read_curve, read_record, read_result
+from midstride.report.parts import markdown_table
 from midstride.scale.engines import make_engine
-from midstride.scale.words import plain, printable, saved
+from midstride.scale.words import plain, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
 from midstride.sweep.disk import outcome, write_csv
 from midstride.sweep.engine import Grid, run_grid
@@ -202,17 +203,10 @@ def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, consol
     table = Table(title=plain(title, "table.title"))
     for heading in headings:
         table.add_column(plain(heading), justify="left" if heading == headings[0] else "right")
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
     for row in rows:
         table.add_row(*map(plain, row.values()))
-        lines.append(list(row.values()))
     console.print(table)
-    write_whole(path, "".join(f"| {' | '.join(map(_markdown, cells))} |\n" for cells in lines))
-
-
-def _markdown(cell: str) -> str:
-    """A cell of a Markdown table as text: no other columns, no HTML."""
-    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable(cell)).replace("|", r"\|")
+    write_whole(path, markdown_table([headings, *(list(row.values()) for row in rows)]))
 
 
 def sketch(seeds: int) -> str:

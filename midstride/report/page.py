@@ -17,7 +17,6 @@ from midstride.disk.files import write_whole
 from midstride.measure.statistics import (
     Array,
     Comparison,
-    Estimate,
     by_arm,
     compare,
     groups,
@@ -25,13 +24,17 @@ from midstride.measure.statistics import (
     mean_of,
     paired,
 )
+from midstride.report import decided
 from midstride.report.curves import save_figure
-from midstride.report.parts import CSS, html_table, image
+from midstride.report.parts import CSS, html_table, image, markdown_table, p_text, spread_text
 from midstride.scale.words import format_return, label, plain, saved
 from midstride.settings import shown
 from midstride.sweep.disk import SWEEP, TABLE, read_about, read_table, write_csv
 
-REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
+REPORT_FILES = (
+    "report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv", "claims.md",
+    "sensitivity.md", "strata.md",
+)  # fmt: skip
 Rows = Sequence[Mapping[str, str]]
 _MOST_ARMS, _MOST_PANELS = 64, 128
 _LINES = ("-", "--", ":", "-.")
@@ -39,7 +42,8 @@ _LINES = ("-", "--", ":", "-.")
 
 def write_report(folder: Path, console: Console) -> None:
     """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
-    name, swept, specification, rows = report_of(folder)
+    about, rows = report_of(folder)
+    name, swept, design = about["name"], about["swept"], about.get("design", {})
     returns = by_arm(rows)
     draws, values = paired(returns)
     failed = [row for row in rows if row["status"] != "done"]
@@ -59,7 +63,7 @@ def write_report(folder: Path, console: Console) -> None:
     arm_table = [
         ["arm", "trials", "area under the curve", "interquartile mean", "best"],
         *(
-            [arm, str(len(draws)), _text(area), format_return(middle), format_return(best)]
+            [arm, str(len(draws)), spread_text(area), format_return(middle), format_return(best)]
             for arm, (area, middle, best) in summary.items()
         ),
     ]
@@ -73,8 +77,20 @@ def write_report(folder: Path, console: Console) -> None:
         ["arm", "other", *_spread("difference"), "better", "p", "p_holm"],
         ([p.arm, p.other, *astuple(p.difference), p.better, p.p, p.p_holm] for p in pairs),
     )
-    pair_table = pairs_table(pairs)
-    page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, specification)
+    shares, compared = decided.sensitivity(design, by_name)
+    decisions = {
+        "What was decided beforehand": ("claims", decided.claims(design, by_name)),
+        "How many draws fail": ("sensitivity", shares),
+        "Who fails less often": ("sensitivity", compared),
+        "By latency and execution": ("strata", decided.strata(rows, design, draws)),
+    }
+    for stem in ("claims", "sensitivity", "strata"):
+        texts = [markdown_table(lines) for s, lines in decisions.values() if s == stem and lines]
+        if texts:
+            write_whole(folder / f"{stem}.md", "\n".join(texts))
+    tables = {"Arms": arm_table, **{title: lines for title, (_, lines) in decisions.items()}}
+    tables["Pair by pair"] = pairs_table(pairs)
+    page = _page(about, len(draws), tables, figures, rows, failed)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
     console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
@@ -92,19 +108,15 @@ def pairs_table(pairs: Sequence[Comparison]) -> list[list[str]]:
     return [
         heading,
         *(
-            [p.arm, p.other, _text(p.difference, "+"), f"{p.better:.0%}", *map(_p, (p.p, p.p_holm)),
-             p.verdict]
+            [p.arm, p.other, spread_text(p.difference, "+"), f"{p.better:.0%}", p_text(p.p),
+             p_text(p.p_holm), p.verdict]
             for p in pairs
         ),
     ]  # fmt: skip
 
 
-def _p(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
-def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
-    """Name, settings that differ, specification and table of a sweep, if they fit together."""
+def report_of(folder: Path) -> tuple[dict[str, Any], Rows]:
+    """What a sweep says of itself, and its table, if they fit together."""
     rows, about = read_table(folder), read_about(folder)
     for name in about["swept"]:
         if name not in rows[0]:
@@ -115,7 +127,7 @@ def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
             f"{folder} has {len(arms)} arms and {len(about['swept'])} settings that differ: a "
             f"report is of at most {_MOST_ARMS} and {_MOST_PANELS}"
         )
-    return about["name"], about["swept"], about["specification"], rows
+    return about, rows
 
 
 # --- Plots ---------------------------------------------------------------------------------------
@@ -178,7 +190,7 @@ def _styles(arms: Sequence[str]) -> list[dict[str, Any]]:
     """A colour for each arm; arms named "A, b" and "C, b" share b's colour and differ in line."""
     heads = list(dict.fromkeys(arm.partition(", ")[0] for arm in arms))
     tails = list(dict.fromkeys(arm.partition(", ")[2] for arm in arms))
-    if len(tails) < 2:
+    if len(tails) < 2 or "" in tails:
         return [{"color": f"C{i}"} for i in range(len(arms))]
     return [
         {
@@ -196,11 +208,6 @@ def _short(value: str) -> str:
 # --- Tables and page -----------------------------------------------------------------------------
 
 
-def _text(estimate: Estimate, sign: str = "") -> str:
-    value, low, high = (format_return(v, sign) for v in astuple(estimate))
-    return f"{value} [{low}, {high}]"
-
-
 def _spread(name: str) -> list[str]:
     return [name, f"{name}_low", f"{name}_high"]
 
@@ -215,35 +222,36 @@ def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
 
 
 def _page(
-    name: str,
+    about: Mapping[str, Any],
     draws: int,
-    arm_table: Sequence[Sequence[str]],
-    pair_table: Sequence[Sequence[str]],
+    tables: Mapping[str, Sequence[Sequence[str]]],
     figures: Mapping[str, Figure],
     rows: Rows,
     failed: Rows,
-    specification: str,
 ) -> str:
     notes = "" if not failed else f"<p class=note>{len(failed)} trials failed; see the table.</p>"
     every = [list(rows[0]), *([_number(cell) for cell in row.values()] for row in rows)]
+    arms, *others = [(title, lines) for title, lines in tables.items() if lines]
+    below = "\n".join(
+        f"<h2>{html.escape(title)}</h2><div class=wide>{html_table(lines, 'text')}</div>"
+        for title, lines in others
+    )
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{html.escape(name)}: midstride sweep</title><style>{CSS}</style>
-<h1>{html.escape(name)}</h1>
-<p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 %
-intervals over draws (Student's t).</p>{notes}
+<title>{html.escape(about["name"])}: midstride sweep</title><style>{CSS}</style>
+<h1>{html.escape(about["name"])}</h1>
+<p class=note>{draws} paired draws in each of {len(arms[1]) - 1} arms. In brackets: 95 % intervals
+over draws (Student's t). Comparisons are within draws; p for one of them, and for there being so
+many (Holm).</p>{notes}
 <h2>Every trial, sorted</h2>
 <p>A larger area under a line means that fewer choices of hyperparameters fail.</p>
 {image(figures["sorted"], "Return of every trial, sorted")}
-{html_table(arm_table)}
-<h2>Pair by pair</h2>
-<p>The same draws in two arms: differences within pairs, by Student's t; p for one comparison, and
-for there being so many (Holm).</p>
-{html_table(pair_table, "text")}
+{html_table(arms[1])}
+{below}
 <h2>Which hyperparameters mattered</h2>
 {image(figures["marginals"], "Mean return by value of each hyperparameter")}
 <h2>Every trial</h2><div class=wide>{html_table(every)}</div>
-<h2>What was swept</h2><pre>{html.escape(specification)}</pre>
+<h2>What was swept</h2><pre>{html.escape(about["specification"])}</pre>
 </html>
 """
 

@@ -13,18 +13,25 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from midstride.disk.files import write_whole
-from midstride.disk.read import Hints, Missing, damage_of, read_csv, read_json
+from midstride.disk.read import Hints, Missing, check_record, damage_of, read_csv, read_json
 from midstride.disk.runs import CONFIG, claimed, is_of, read_record, read_result
+from midstride.settings import Range
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
 _COLUMNS = ("arm", "draw", "status", "mean_return")
 MOST_ROWS = 200_000
 _ABOUT: Hints = {"name": str, "swept": tuple[str, ...], "specification": str}
+_Table: Any = dict
+_DESIGN: Hints = {
+    "controls": tuple[str, ...], "compare": tuple[_Table, ...],
+    "fails_below": Annotated[float, Range(0, 1)],
+}  # fmt: skip
 # Begins a formula in one spreadsheet or another; the last four are theirs of East Asia.
 _FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+LATE = ", run at the latency"  # after the name of a control: its policies where the draw lives
 OLD = "trials-of-before"  # holds trials that other settings or other code made
 
 
@@ -137,7 +144,12 @@ def read_table(folder: Path) -> list[dict[str, str]]:
 
 def read_about(folder: Path) -> dict[str, Any]:
     """What a sweep's folder says of it: its name, the settings that differ, its specification."""
-    return read_json(folder / SWEEP, _ABOUT)
+    about = read_json(folder / SWEEP, _ABOUT, {"design": dict})
+    with damage_of(folder / SWEEP):
+        design = check_record(about.get("design", {}), {}, _DESIGN)
+        for one in design.get("compare", ()):
+            check_record(one, {"arm": str, "other": str, "expected": str})
+    return {**about, "design": design}
 
 
 def _number(text: str) -> float | None:

@@ -201,6 +201,7 @@ def _record(spec: Spec, trials: Sequence[Trial]) -> dict[str, Any]:
         "draws": 1 + max(trial.draw for trial in trials),
         "arms": list(spec.arms),
         "swept": list(spec.swept),
+        "design": spec.design.to_dict(),
         "specification": spec.source,
     }
 

@@ -109,7 +109,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say_exactly(case, trainings):
     assert 0.94 <= coverage(case, trainings, 20_000) <= 0.97
 
 
-@pytest.mark.parametrize("figure", ["figure2a", "figure2b"])
+@pytest.mark.parametrize("figure", ["figure2a-shared", "figure2b-steps"])
 def test_intervals_of_sweeps_hold_the_truth(figure):
     """Draws are no normal distribution: differences drawn again from those of our own sweeps."""
     with (RESULTS / figure / "table.csv").open(newline="") as file:
