@@ -8,15 +8,15 @@ Writes table.md, returns.csv, curves.csv, curves.png and config.json.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from midstride.learn.trainer import final_episodes
 from midstride.measure.statistics import half_width
+from midstride.paper.judged import judged
 from midstride.paper.study import (
     GridOptions,
     finish,
@@ -26,7 +26,6 @@ from midstride.paper.study import (
     train,
     write_curves,
 )
-from midstride.policies import load
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scale.words import format_return
 from midstride.sweep.disk import write_csv
@@ -72,12 +71,7 @@ def run_at_latency(grid: Grid, console: Console) -> list[list[float]]:
     """Returns of the blocking policies, as they are, where the world does not wait for them."""
     pairs = list(zip(grid.trainings[BLOCKING], grid.folders[BLOCKING], strict=True))
     return [
-        [
-            episode.total
-            for episode in final_episodes(
-                load(folder), replace(training.environment, **LATENCY), training.run
-            )
-        ]
+        judged(training, folder, "late", **LATENCY)["returns"]
         for training, folder in track(pairs, "running blocking policies late", console=console)
     ]
 

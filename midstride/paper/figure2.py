@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from midstride.learn.trainer import final_episodes
 from midstride.measure.statistics import interval
+from midstride.paper.judged import judged
 from midstride.paper.study import RunOptions, finish, prepare, write_curves
-from midstride.policies import load
 from midstride.report.page import REPORT_FILES, write_report
 from midstride.scale.engines import make_engine
 from midstride.settings import Range
@@ -62,8 +61,7 @@ def run_late(spec: Spec, grid: Grid, console: Console) -> list[dict[str, Any]]:
     for arm, training, folder in track(work, "running controls late", console=console):
         draw = training.run.seed - spec.first_seed
         late = {"period": None, **stratum_of(spec, draw)}
-        environment = replace(training.environment, **late)
-        totals = [e.total for e in final_episodes(load(folder), environment, training.run)]
+        totals = judged(training, folder, "late", **late)["returns"]
         found.append({**rows[arm, draw], "arm": f"{arm}{LATE}", **_outcome(totals), **late})
     kept = set(spec.swept)
     return [{k: v for k, v in row.items() if k != "period" or k in kept} for row in found]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from midstride.paper.grasping import compare_success, measured, write_study
+from midstride.paper.grasping import compare_success, groups_of, write_study
 from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 
 WHOLE = "as it is"
@@ -27,11 +27,12 @@ def reproduce(options: Options, console: Console) -> None:
     if study.spec.common["observation"] != "image":
         raise ValueError("the ablation is of what is done with images: leave out observation")
     grid = train(study, options, console)
-    write_study(grid, study.output, console)
-    success = {arm: measured(grid, arm, "success") for arm in grid.results}
+    groups = {arm: [r["measures"] for r in results] for arm, results in grid.results.items()}
+    write_study(grid, groups, study.output, console)
+    success = {arm: groups_of(group, "success") for arm, group in groups.items()}
     if WHOLE in success and len(success) > 1:
-        pairs = {arm: (group, success[WHOLE]) for arm, group in success.items() if arm != WHOLE}
-        rows = compare_success(pairs, ("training", "success"))
+        pairs = {(a, WHOLE): (group, success[WHOLE]) for a, group in success.items() if a != WHOLE}
+        rows = compare_success(pairs, ("training", "against"))
         title = "What taking it away changes, in points"
         show_table(title, rows, study.output / "difference.md", console)
     finish(study, grid, console)

@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from midstride.measure.statistics import Estimate, difference_of, mean_of
+from midstride.measure.statistics import Estimate, difference_of, differs, holm, mean_of
 from midstride.paper.study import show_table, sketch, write_curves
 from midstride.report.curves import plot_curves, save_figure
+from midstride.report.parts import p_text
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
@@ -53,11 +54,6 @@ def percent(found: Estimate) -> str:
     return f"{found.value:.1%} ({max(found.low, 0.0):.1%} to {min(found.high, 1.0):.1%})"
 
 
-def measured(grid: Grid, arm: str, measure: str) -> list[list[float]]:
-    """A measure of the final episodes of each training of an arm."""
-    return [result["measures"][measure] for result in grid.results[arm]]
-
-
 def write_cost(grid: Grid, output: Path, console: Console) -> None:
     """cost.md: minutes of a training of each arm, and where they went."""
     lines = []
@@ -86,23 +82,37 @@ def curves(grid: Grid) -> Figure:
     return figure
 
 
-def write_study(grid: Grid, output: Path, console: Console) -> None:
-    """table.md, cost.md, episodes.csv and curves.png of the arms of a study."""
+def groups_of(group: Sequence[Mapping[str, Sequence[float]]], measure: str) -> Groups:
+    """A measure of the episodes of each training."""
+    return [measures[measure] for measures in group]
+
+
+def write_study(
+    grid: Grid,
+    groups: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    output: Path,
+    console: Console,
+) -> None:
+    """table.md, cost.md, episodes.csv, curves.csv and curves.png of the arms of a study.
+
+    groups: measures of the episodes of each training, by arm, and of what was not trained
+    """
     lines, episodes = [], []
-    for arm, trainings in grid.trainings.items():
-        success, duration = (measured(grid, arm, name) for name in ("success", "duration_s"))
+    first_seed = min(t.run.seed for group in grid.trainings.values() for t in group)
+    for arm, group in groups.items():
+        success, duration = (groups_of(group, name) for name in ("success", "duration_s"))
         lines.append(
             {
                 "training": arm,
                 "success": percent(summary(success)),
-                "each seed": ", ".join(f"{np.mean(s):.1%}" for s in success),
-                "duration": f"{np.mean(np.concatenate(duration)):.2f} s",
+                "each seed": ", ".join(f"{mean:.1%}" for mean in training_means(success)),
+                "duration": f"{summary(duration).value:.2f} s",
             }
         )
-        for training, s, d in zip(trainings, success, duration, strict=True):
+        for seed, (s, d) in enumerate(zip(success, duration, strict=True), first_seed):
             pairs = enumerate(zip(s, d, strict=True))
-            episodes += [[arm, training.run.seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
-    counts = [len(s) for s in measured(grid, next(iter(grid.results)), "success")]
+            episodes += [[arm, seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
+    counts = [len(m["success"]) for m in next(iter(groups.values()))]
     title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
     show_table(title, lines, output / "table.md", console)
     write_cost(grid, output, console)
@@ -113,10 +123,17 @@ def write_study(grid: Grid, output: Path, console: Console) -> None:
 
 
 def compare_success(
-    pairs: Mapping[str, tuple[Groups, Groups]], headings: tuple[str, str]
+    pairs: Mapping[tuple[str, str], tuple[Groups, Groups]], headings: tuple[str, str]
 ) -> list[dict[str, str]]:
-    """A row for each pair: how much more success the first has, in points."""
+    """A row for each pair: how much more success the first has, in points; Holm over all."""
+    means = [[np.array(training_means(group)) for group in pair] for pair in pairs.values()]
+    adjusted = holm([differs(mine, other, paired=False) for mine, other in means])
     return [
-        {headings[0]: name, headings[1]: difference(mine, other)}
-        for name, (mine, other) in pairs.items()
+        {
+            headings[0]: first,
+            headings[1]: second,
+            "success, points": difference(mine, other),
+            "p, Holm": p_text(p),
+        }
+        for ((first, second), (mine, other)), p in zip(pairs.items(), adjusted, strict=True)
     ]

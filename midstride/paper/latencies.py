@@ -5,7 +5,7 @@ Writes table.md, returns.csv, latencies.png and config.json.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from midstride.latency import Fixed, LatencyModel, OnScaleOf
 from midstride.latency_text import read_latency
 from midstride.learn.agents import Training
 from midstride.measure.evaluate import evaluate_in
+from midstride.measure.statistics import mean_of
 from midstride.paper.study import (
     GridOptions,
     finish,
@@ -52,12 +53,7 @@ def reproduce(options: Options, console: Console) -> None:
     grid = train(study, options, console)
     totals = evaluate_at_each(grid, options.episodes, console)
     rows = [
-        {"agent": arm}
-        | {
-            format_s(latency_s): f"{format_return(float(np.mean(found)))} "
-            f"({', '.join(format_return(float(np.mean(f))) for f in found)})"
-            for latency_s, found in by_latency.items()
-        }
+        {"agent": arm} | {format_s(at): spread(found) for at, found in by_latency.items()}
         for arm, by_latency in totals.items()
     ]
     first = next(iter(grid.trainings.values()))[0]
@@ -70,13 +66,22 @@ def reproduce(options: Options, console: Console) -> None:
     finish(study, grid, console)
 
 
+def spread(found: Sequence[Sequence[float]]) -> str:
+    """The mean of trainings, and half of its 95 % interval over them."""
+    one = mean_of([float(np.mean(returns)) for returns in found])
+    half = "" if np.isnan(one.half) else f" ± {format_return(one.half)}"
+    return f"{format_return(one.value)}{half}"
+
+
 def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:
-    """Returns of every policy at every latency that it was trained for."""
+    """Returns of every policy at every latency that one of them was trained for."""
+    every = [t for group in grid.trainings.values() for t in group]
+    latencies_s = sorted({float(v) for t in every for v in read_latency(t["latency"]).values_s})
     work = [
         (arm, training, folder, latency_s, model)
         for arm, group in grid.trainings.items()
         for training, folder in zip(group, grid.folders[arm], strict=True)
-        for latency_s, model in each_latency(training).items()
+        for latency_s, model in each_latency(training, latencies_s).items()
     ]
     totals: Totals = {arm: {} for arm in grid.trainings}
     for arm, training, folder, latency_s, model in track(work, "evaluating", console=console):
@@ -86,10 +91,10 @@ def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:
     return totals
 
 
-def each_latency(training: Training) -> dict[float, LatencyModel]:
-    """The latencies that are drawn in training, each alone; measured as it was in training."""
+def each_latency(training: Training, latencies_s: Sequence[float]) -> dict[float, LatencyModel]:
+    """Each latency alone; measured as the latency was in training."""
     drawn = read_latency(training["latency"])
-    return {float(value): OnScaleOf(drawn, Fixed(float(value))) for value in drawn.values_s}
+    return {value: OnScaleOf(drawn, Fixed(value)) for value in latencies_s}
 
 
 def plot(totals: Mapping[str, Mapping[float, list[list[float]]]], title: str) -> Figure:
@@ -102,7 +107,7 @@ def plot(totals: Mapping[str, Mapping[float, list[list[float]]]], title: str) ->
         (line,) = axes.plot(milliseconds, means.mean(axis=1), marker="o", label=label(arm))
         low, high = means.min(axis=1), means.max(axis=1)
         axes.fill_between(milliseconds, low, high, color=line.get_color(), alpha=0.2, lw=0)
-    axes.set(xlabel="latency (ms)", ylabel="return (mean and range of seeds)", title=label(title))
+    axes.set(xlabel="latency (ms)", ylabel="return (mean, range of trainings)", title=label(title))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -21,7 +21,9 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from midstride.disk.code import code_version
 from midstride.disk.files import NOT_WRITTEN
+from midstride.disk.runs import read_result
 from midstride.latency_text import latency_name
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
@@ -76,6 +78,7 @@ def run_grid(
     """
     every = expand(spec, trials)
     check_trials(every)
+    code_version()  # as it is now: it may be changed while trials run
     claim(folder, _record(spec, every))
     ended = {t: outcome(folder / t.place, t.training.hash, any_code) for t in every}
     if retry_failed:
@@ -93,6 +96,14 @@ def run_grid(
         _run(spec, every, waiting, folder, engine, display, any_code)
     grid = gather(spec, every, folder, any_code)
     write_table(folder, grid.rows)
+    done = sum(map(len, grid.results.values()))
+    others = sum(read_result(folder / trial.place) is not None for trial in every) - done
+    if others:
+        console.print(
+            f"{others} trials were finished by other code than the sweep began "
+            "with, which was changed meanwhile: the same command trains them again.",
+            markup=False,
+        )
     reasons = Counter(row["reason"] for row in grid.failed)
     for reason, count in reasons.items():
         console.print(Text.assemble((f"{count} failed", "red"), ": ", printable(reason)))

@@ -47,7 +47,8 @@ class GraspVectorEnv(ManyEnvs):
     and reward_after_switch, latency_s, period_s, pending, stale and lost (as in `TaskVectorEnv`),
     and the knowledge about what is in flight, used or not: previous_action, pending_actions (if any
     can be), selection_time, vector_to_go. Where an episode ends also success, duration_s,
-    policy_duration_s, completion, completion_until_switch and jerk (docs/grasping.md).
+    policy_duration_s, completion, completion_until_switch, jerk, squared_jerk and path_m
+    (docs/grasping.md).
     """
 
     def __init__(
