@@ -43,6 +43,8 @@ class Options(GridOptions):
 
 def reproduce(options: Options, console: Console) -> None:
     """Train ours and the peers', compare arm by arm."""
+    if options.show:
+        raise ValueError("agents are not shown again from files: leave out --show")
     study = prepare("agents", options)
     for agent in {str(trial.training.agent.agent) for trial in expand(study.spec, 1)}:
         check_peer(agent)

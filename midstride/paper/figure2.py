@@ -33,6 +33,9 @@ class Options(RunOptions):
 def reproduce_figure(name: str, options: Options, console: Console) -> None:
     """Run the sweep; copy its table, report and plots to the output, without the runs."""
     study = prepare(name, options)
+    if options.show:
+        write_report(study.output, console)
+        return
     engine = make_engine(options.engine, options.workers, options.address)
     grid = run_grid(
         study.spec, options.trials, study.folder, engine, console, any_code=options.any_code

@@ -8,6 +8,7 @@ episodes.csv, curves.csv, curves.png, cost.md and config.json.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
-from midstride.paper.grasping import compare_success, groups_of, summary, write_study
+from midstride.paper.grasping import compare_success, groups_of, read_study, summary, write_study
 from midstride.paper.judged import judged
 from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 from midstride.report.curves import save_figure
@@ -35,12 +36,23 @@ class Options(GridOptions):
 def reproduce(options: Options, console: Console) -> None:
     """Train both kinds at each latency; write what vector-to-go is worth there."""
     study = prepare("grasp-latencies", options)
+    if options.show:
+        render(study.output, console)
+        return
     grid = train(study, options, console)
     every = [arm.partition(", ")[0] for arm in grid.results if arm != BLOCKING]
     latencies = list(dict.fromkeys(every))
     groups = {arm: [r["measures"] for r in results] for arm, results in grid.results.items()}
     groups |= run_late(grid, latencies, console)
     write_study(grid, groups, study.output, console)
+    render(study.output, console)
+    finish(study, grid, console)
+
+
+def render(output: Path, console: Console) -> None:
+    """table.md, gap.md and latencies.png from episodes.csv alone."""
+    groups: Groups = {**read_study(output, console)}
+    latencies = list(dict.fromkeys(arm.partition(", ")[0] for arm in groups if arm != BLOCKING))
     success = {
         (latency, kind): groups_of(groups[f"{latency}, {kind}"], "success")
         for latency in latencies
@@ -55,10 +67,9 @@ def reproduce(options: Options, console: Console) -> None:
     }
     if pairs:
         title = "What vector-to-go is worth, in points"
-        show_table(title, compare_success(pairs, ("latency", "against")), study.output / "gap.md",
-                   console)  # fmt: skip
-        save_figure(study.output / "latencies.png", plot(groups, latencies))
-    finish(study, grid, console)
+        lines = compare_success(pairs, ("latency", "against"))
+        show_table(title, lines, output / "gap.md", console)
+        save_figure(output / "latencies.png", plot(groups, latencies))
 
 
 def run_late(grid: Grid, latencies: list[str], console: Console) -> Groups:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from midstride.measure.statistics import Estimate, difference_of, differs, holm, mean_of
-from midstride.paper.study import show_table, sketch, write_curves
+from midstride.paper.study import read_groups, show_table, sketch, write_curves
 from midstride.report.curves import plot_curves, save_figure
 from midstride.report.parts import p_text
 from midstride.sweep.disk import write_csv
@@ -93,33 +93,44 @@ def write_study(
     output: Path,
     console: Console,
 ) -> None:
-    """table.md, cost.md, episodes.csv, curves.csv and curves.png of the arms of a study.
+    """cost.md, episodes.csv, curves.csv and curves.png of the arms of a study.
 
     groups: measures of the episodes of each training, by arm, and of what was not trained
     """
-    lines, episodes = [], []
+    episodes = []
     first_seed = min(t.run.seed for group in grid.trainings.values() for t in group)
     for arm, group in groups.items():
         success, duration = (groups_of(group, name) for name in ("success", "duration_s"))
-        lines.append(
-            {
-                "training": arm,
-                "success": percent(summary(success)),
-                "each seed": ", ".join(f"{mean:.1%}" for mean in training_means(success)),
-                "duration": f"{summary(duration).value:.2f} s",
-            }
-        )
         for seed, (s, d) in enumerate(zip(success, duration, strict=True), first_seed):
             pairs = enumerate(zip(s, d, strict=True))
             episodes += [[arm, seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
-    counts = [len(m["success"]) for m in next(iter(groups.values()))]
-    title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
-    show_table(title, lines, output / "table.md", console)
-    write_cost(grid, output, console)
     heading = ["kind", "seed", "episode", "success", "duration_s"]
     write_csv(output / "episodes.csv", heading, episodes)
+    write_cost(grid, output, console)
     write_curves(grid, output / "curves.csv", "success")
     save_figure(output / "curves.png", curves(grid))
+
+
+def read_study(output: Path, console: Console) -> dict[str, list[dict[str, list[float]]]]:
+    """Measures of each training, by arm, from episodes.csv alone; writes table.md of them."""
+    path = output / "episodes.csv"
+    success, duration = (read_groups(path, name) for name in ("success", "duration_s"))
+    lines = [
+        {
+            "training": arm,
+            "success": percent(summary(group)),
+            "each seed": ", ".join(f"{mean:.1%}" for mean in training_means(group)),
+            "duration": f"{summary(duration[arm,]).value:.2f} s",
+        }
+        for (arm,), group in success.items()
+    ]
+    counts = [len(group) for group in next(iter(success.values()))]
+    title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
+    show_table(title, lines, output / "table.md", console)
+    return {
+        arm: [{"success": s, "duration_s": d} for s, d in zip(group, duration[arm,], strict=True)]
+        for (arm,), group in success.items()
+    }
 
 
 def compare_success(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -23,8 +24,10 @@ from midstride.paper.study import (
     GridOptions,
     finish,
     prepare,
+    read_groups,
     show_table,
     sketch,
+    title_of,
     train,
     write_curves,
     write_returns,
@@ -50,20 +53,38 @@ class Options(GridOptions):
 def reproduce(options: Options, console: Console) -> None:
     """Train every arm, evaluate it at each latency, write the table and the plot."""
     study = prepare("latencies", options)
+    if options.show:
+        render(study.output, title_of(study.output), console)
+        return
     grid = train(study, options, console)
     totals = evaluate_at_each(grid, options.episodes, console)
+    first = next(iter(grid.trainings.values()))[0]
+    write_returns(study.output / "returns.csv", totals, options.first_seed)
+    write_curves(grid, study.output / "curves.csv")
+    title = f"{first.environment.task}, {first.agent.agent}, latency drawn per episode"
+    render(study.output, title, console)
+    finish(study, grid, console)
+
+
+def render(output: Path, title: str, console: Console) -> None:
+    """table.md and latencies.png from returns.csv alone."""
+    totals = read_totals(output / "returns.csv")
     rows = [
         {"agent": arm} | {format_s(at): spread(found) for at, found in by_latency.items()}
         for arm, by_latency in totals.items()
     ]
-    first = next(iter(grid.trainings.values()))[0]
-    title = f"{first.environment.task}, {first.agent.agent}, latency drawn per episode"
-    shown = f"{title}: return at each latency{sketch(options.seeds)}"
-    show_table(shown, rows, study.output / "table.md", console)
-    write_returns(study.output / "returns.csv", totals, options.first_seed)
-    write_curves(grid, study.output / "curves.csv")
-    save_figure(study.output / "latencies.png", plot(totals, title))
-    finish(study, grid, console)
+    trainings = len(next(iter(next(iter(totals.values())).values())))
+    shown = f"{title}: return at each latency{sketch(trainings)}"
+    show_table(shown, rows, output / "table.md", console)
+    save_figure(output / "latencies.png", plot(totals, title))
+
+
+def read_totals(path: Path) -> Totals:
+    """What `write_returns` wrote."""
+    totals: Totals = {}
+    for (arm, at), found in read_groups(path, "return", ("kind", "latency_s")).items():
+        totals.setdefault(arm, {})[float(at)] = found
+    return totals
 
 
 def spread(found: Sequence[Sequence[float]]) -> str:

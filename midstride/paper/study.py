@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
-from midstride.disk.read import read_json
+from midstride.disk.read import damage_of, read_csv, read_json
 from midstride.disk.runs import read_curve, read_record, read_result
 from midstride.report.parts import markdown_table
 from midstride.scale.engines import make_engine
 from midstride.scale.words import plain, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
-from midstride.sweep.disk import outcome, write_csv
+from midstride.sweep.disk import MOST_ROWS, original, outcome, write_csv
 from midstride.sweep.engine import Grid, run_grid
 from midstride.sweep.spec import Spec, check_spec, expand, read_spec, slug
 
@@ -55,6 +55,8 @@ class RunOptions(Settings):
     """folder for tables, plots and configuration (default: results/ and the experiment's name)"""
     runs: str = "runs"
     """folder for the trainings"""
+    show: bool = False
+    """train nothing: make tables and pictures again from the files in the output folder"""
     any_code: bool = False
     """take trainings that other code made, if their settings agree; otherwise they are trained
     again. config.json says which code trained how many"""
@@ -240,6 +242,16 @@ def finish(study: Study, grid: Grid, console: Console) -> None:
     console.print(saved(study.output))
 
 
+def title_of(output: Path) -> str:
+    """Task and agent of a result, as its config.json says, for pictures that are drawn again."""
+    try:
+        record = read_json(output / "config.json", {"config": dict})["config"]
+        first = next(iter(record["trainings"].values()))
+        return f"{first['environment']['task']}, {first['agent']['agent']}"
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        return output.name
+
+
 def trained_by(grid: Grid) -> list[dict[str, Any]]:
     """Which code, on what, trained how many of the policies: as their run folders say."""
     found: list[dict[str, Any]] = []
@@ -253,6 +265,30 @@ def trained_by(grid: Grid) -> list[dict[str, Any]]:
         else:
             found.append({**made, "trainings": 1})
     return found
+
+
+def read_groups(
+    path: Path, column: str, keys: Sequence[str] = ("kind",)
+) -> dict[tuple[str, ...], list[list[float]]]:
+    """Of a file of episodes: what the keys say -> training -> values of a column."""
+    found: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    lines = read_csv(path, (*keys, "seed", column), MOST_ROWS)
+    with damage_of(path):
+        for line in lines:
+            group = found.setdefault(tuple(original(line[key]) for key in keys), {})
+            group.setdefault(line["seed"], []).append(float(line[column]))
+    return {key: list(group.values()) for key, group in found.items()}
+
+
+def read_curves(path: Path, column: str = "evaluation") -> dict[str, list[dict[int, float]]]:
+    """What `write_curves` wrote: arm -> training -> values by steps."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    lines = read_csv(path, ("kind", "seed", "steps", column), MOST_ROWS)
+    with damage_of(path):
+        for line in lines:
+            group = found.setdefault(original(line["kind"]), {})
+            group.setdefault(line["seed"], {})[int(line["steps"])] = float(line[column])
+    return {arm: list(group.values()) for arm, group in found.items()}
 
 
 def write_curves(grid: Grid, path: Path, column: str = "evaluation") -> None:

@@ -67,8 +67,6 @@ class Options(GridOptions):
     """how many trainings each row has (default: 8 of rows 2, 4 and 5, 3 of the others)"""
     video: bool = True
     """film the median episode of each row"""
-    show: bool = False
-    """train nothing: make the tables and pictures again from the episodes in the output folder"""
 
 
 def reproduce(options: Options, console: Console) -> None:
