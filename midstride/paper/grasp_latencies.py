@@ -96,8 +96,9 @@ def plot(groups: Groups, latencies: list[str]) -> Figure:
             places = [1000 * parse_s(latency) for latency in there]
             halves = np.nan_to_num([one.half for one in found])
             values = [one.value for one in found]
+            above = halves if name != "success" else np.minimum(halves, 1 - np.array(values))
             if there:
-                axes.errorbar(places, values, halves, marker="o", capsize=3, label=kind)
+                axes.errorbar(places, values, [halves, above], marker="o", capsize=3, label=kind)
         axes.set(xlabel="latency, ms", title=title)
         axes.set_xticks([1000 * parse_s(latency) for latency in latencies])
         axes.set_ylim(0, 1.02 if name == "success" else None)

@@ -318,12 +318,13 @@ def plot(rows: Rows) -> Figure:
             waits = row in ("1", "2", SCRIPTED[0])
             colour = "#4e79a7" if waits else "#f28e2b"
             half = float(np.nan_to_num(one.half))
-            axes.errorbar(one.value, place, xerr=half, color=colour, fmt="o", ms=5, capsize=3)
+            most = half if measure == "duration_s" else min(half, 1 - one.value)
+            ends = [[half], [most]]
+            axes.errorbar(one.value, place, xerr=ends, color=colour, fmt="o", ms=5, capsize=3)
         if measure != "duration_s":
             _draw_paper(axes, places, 0 if measure == "success" else 2)
             axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
             axes.set_xlim(0, 1.03)
-            axes.legend(fontsize=7, loc="lower left")
         else:
             axes.set_xlim(left=0)
         axes.grid(axis="x", lw=0.4)
@@ -331,6 +332,7 @@ def plot(rows: Rows) -> Figure:
         axes.set_yticks(list(places.values()), [name_of(row) for row in places], fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(fontsize=7, loc="upper left")
     figure.supxlabel(
         "dots: means of trainings, 95 % intervals over them; blue waits while it thinks, orange "
         "does not",

@@ -149,7 +149,10 @@ def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
 
 
 def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Figure:
-    """Mean return by value of each drawn hyperparameter, one line per arm."""
+    """Mean return by value of each drawn hyperparameter, one line per arm; (draws) of each value.
+
+    A value of one draw is a cross of its own.
+    """
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     kept = [row for row in rows if int(row["draw"]) in set(draws) and row["status"] == "done"]
     drawn = [
@@ -168,10 +171,18 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
             if len(set(group[of_arm])) < 2:
                 continue
             returns = np.array([float(row["mean_return"]) for row in kept])
-            there = [k for k in range(len(labels)) if (of_arm & (group == k)).any()]
-            means = [returns[of_arm & (group == k)].mean() for k in there]
-            axes.plot(there, means, marker="o", ms=3, label=label(arm), **style)
-        axes.set_xticks(range(len(labels)), [_short(value) for value in labels], fontsize=7)
+            counts = [int((of_arm & (group == k)).sum()) for k in range(len(labels))]
+            means = [returns[of_arm & (group == k)].mean() if n else np.nan
+                     for k, n in enumerate(counts)]  # fmt: skip
+            # One draw is no mean: it stands alone, and no line leads to it.
+            joined = [mean if n > 1 else np.nan for mean, n in zip(means, counts, strict=True)]
+            axes.plot(range(len(labels)), joined, marker="o", ms=3, label=label(arm), **style)
+            alone = [k for k, n in enumerate(counts) if n == 1]
+            axes.plot(alone, [means[k] for k in alone], "x", ms=5, color=style["color"])
+        draws_of = [len({row["draw"] for row, k in zip(kept, group, strict=True) if k == which})
+                    for which in range(len(labels))]  # fmt: skip
+        ticks = [f"{_short(value)}\n({n})" for value, n in zip(labels, draws_of, strict=True)]
+        axes.set_xticks(range(len(labels)), ticks, fontsize=7)
         axes.set_title(label(name.replace("_", " ")), fontsize=10)
         axes.grid(alpha=0.3)
     lowest = min((float(row["mean_return"]) for row in kept), default=0.0)
