@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "adapt": "midstride.paper.adapt",
     "adapt-data": "midstride.paper.adapt_data",
     "regimes": "midstride.paper.regimes",
+    "claims": "midstride.paper.claims",
 }
 
 

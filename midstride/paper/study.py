@@ -199,16 +199,24 @@ def _unusual(usual: Spec, spec: Spec) -> list[str]:
 # --- What is written -----------------------------------------------------------------------------
 
 
-def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console) -> None:
-    """A table on the console and as Markdown; the first column is text, the others numbers."""
+def show_table(
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    path: Path,
+    console: Console,
+    numbers: bool = True,
+) -> None:
+    """A table on the console and as Markdown; the first column is text, so may the others be."""
     headings = list(rows[0])
     table = Table(title=plain(title, "table.title"))
     for heading in headings:
-        table.add_column(plain(heading), justify="left" if heading == headings[0] else "right")
+        is_number = numbers and heading != headings[0]
+        table.add_column(plain(heading), justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*map(plain, row.values()))
     console.print(table)
-    write_whole(path, markdown_table([headings, *(list(row.values()) for row in rows)]))
+    lines = [headings, *(list(row.values()) for row in rows)]
+    write_whole(path, markdown_table(lines, numbers))
 
 
 def sketch(seeds: int) -> str:

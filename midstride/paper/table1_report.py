@@ -99,7 +99,7 @@ def write_tables(output: Path, console: Console) -> None:
         show_table("Smoothness", smoothness(rows), output / "smoothness.md", console)
     lines = [one.line() for one in verdicts(rows)]
     if lines:
-        show_table("What was claimed", lines, output / "claims.md", console)
+        show_table("What was claimed", lines, output / "claims.md", console, numbers=False)
     save_figure(output / "table.png", plot(rows))
 
 

@@ -48,9 +48,12 @@ def p_text(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
-def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells, the first of them headings; the first column is text, the others numbers."""
-    under = ["---", *["---:"] * (len(lines[0]) - 1)]
+def markdown_table(lines: Sequence[Sequence[str]], numbers: bool = True) -> str:
+    """Lines of cells, the first of them headings; the first column is text.
+
+    numbers: whether the others are
+    """
+    under = ["---", *["---:" if numbers else "---"] * (len(lines[0]) - 1)]
     rows = [lines[0], under, *lines[1:]]
     return "".join(f"| {' | '.join(map(_markdown, cells))} |\n" for cells in rows)
 
