@@ -42,7 +42,8 @@ class Options(Settings):
     retry_failed: bool = False
     """run failed trials again"""
     any_code: bool = False
-    """take trials that other code made, if their settings agree; otherwise they are trained again"""
+    """take trials that other code made, if their settings agree; otherwise they are trained
+    again"""
     trust: bool = False
     """believe the specification: a task gym:module:ID in it imports the module, which can do
     anything, and a trace may lie anywhere"""

@@ -10,6 +10,7 @@ successes (Wilson) and whether a mean is above 0 (`is_positive`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -117,9 +118,11 @@ def _p_value(
     if all(np.ptp(values) == 0 for values in spreads):  # no spread to divide by
         difference = float(np.mean(first) - np.mean(second))
         return 0.0 if difference > 0 or (side == "two-sided" and difference != 0) else 1.0
-    if paired:
-        return float(ttest_rel(first, second, alternative=side).pvalue)
-    return float(ttest_ind(first, second, equal_var=False, alternative=side).pvalue)
+    with warnings.catch_warnings():  # values that differ by rounding only are told apart by it
+        warnings.filterwarnings("ignore", message="Precision loss occurred")
+        if paired:
+            return float(ttest_rel(first, second, alternative=side).pvalue)
+        return float(ttest_ind(first, second, equal_var=False, alternative=side).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

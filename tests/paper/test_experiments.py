@@ -11,8 +11,10 @@ from rich.console import Console
 from midstride.disk.runs import RESULT, Run, read_record, read_result
 from midstride.learn.agents import Training
 from midstride.learn.trainer import final_episodes
+from midstride.measure.evaluate import Episode
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
+from midstride.paper.judged import judged
 from midstride.paper.latencies import each_latency
 from midstride.paper.regimes import (
     LEARNED_S,
@@ -342,6 +344,66 @@ def test_figure(tmp_path, monkeypatch):
     assert (float(pair["better"]), float(pair["p_holm"])) == (1, pytest.approx(0, abs=1e-9))
     assert (out / "report.html").exists()
     assert not (out / "trials").exists()
+
+
+def test_controls_are_run_at_the_latency_of_their_draw(tmp_path, monkeypatch):
+    source = """
+simulated_s = 10
+[common]
+task = "pointmass"
+num_envs = 4
+[[strata]]
+latency = "25ms"
+execution = "25ms"
+[[strata]]
+latency = "50ms"
+execution = "0"
+[arms.plain]
+[controls.blocking]
+[[compare]]
+arm = "plain"
+other = "blocking, run at the latency"
+expected = "less"
+"""
+    monkeypatch.setattr("midstride.paper.study.read_spec", lambda name: parse_spec(source, name))
+    pretend_to_train(monkeypatch, lambda t: 0.1 if t["latency"] != "0" else 0.9)
+    asked = []
+
+    def judged(training, folder, name, **changes):
+        asked.append((training["period"], changes["latency"], changes["execution"]))
+        return {"returns": [0.8 + 0.01 * training.run.seed] * 4}
+
+    monkeypatch.setattr("midstride.paper.figure2.judged", judged)
+    out = reproduce("figure2a", tmp_path, trials=4)
+    assert asked == [("50ms", "25ms", "25ms"), ("50ms", "50ms", "0")] * 2
+    table = rows(out / "table.csv")
+    late = [row for row in table if row["arm"] == "blocking, run at the latency"]
+    assert [float(row["mean_return"]) for row in late] == pytest.approx([0.8, 0.81, 0.82, 0.83])
+    assert [row["latency"] for row in late] == ["25ms", "50ms"] * 2
+    claim = markdown(out / "claims.md")["plain"]
+    assert claim[0] == "blocking, run at the latency"
+    assert claim[5] == "as expected"
+    assert (out / "sensitivity.md").read_text().count("plain") == 2
+    assert "latency 50ms | 2 |" in (out / "strata.md").read_text()
+    assert len(rows(out / "curves.csv")) == 8
+
+
+def test_what_other_policies_get_elsewhere_is_made_once(tmp_path, monkeypatch):
+    training = Training.of("pointmass", period="50ms")
+    played = []
+
+    def final_episodes(policy, environment, run):
+        played.append(environment)
+        return [Episode(float(k), 1, 1.0, 0.0) for k in range(3)]
+
+    monkeypatch.setattr("midstride.paper.judged.final_episodes", final_episodes)
+    monkeypatch.setattr("midstride.paper.judged.load", lambda folder: None)
+    for _ in range(2):
+        found = judged(training, tmp_path, "late", latency="25ms")
+    assert found["returns"] == [0, 1, 2]
+    assert [environment.latency for environment in played] == ["25ms"]
+    judged(training, tmp_path, "late", latency="50ms")  # another question
+    assert len(played) == 2
 
 
 # --- Grasping

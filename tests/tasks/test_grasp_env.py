@@ -535,8 +535,12 @@ def test_jerk_of_known_motions(turns):
         one = np.ones(1, int)
         decision = Decision(0 * one, 75 * one, [], trail)
         measures.add(decision, np.zeros((1, 4)), np.ones(1, bool))
-        found = measures.report(np.ones(1, bool), np.zeros((1, 4)))["jerk"][0]
-        assert found == pytest.approx(6 * cubic, rel=0.05, abs=0.3)
+        found = measures.report(np.ones(1, bool), np.zeros((1, 4)))
+        assert found["jerk"][0] == pytest.approx(6 * cubic, rel=0.05, abs=0.3)
+        seconds = 75 * TICK_S
+        assert found["squared_jerk"][0] == pytest.approx(36 * cubic**2 * seconds, rel=0.1, abs=0.1)
+        went = cubic * times[-1] ** 3 + square * times[-1] ** 2
+        assert found["path_m"][0] == pytest.approx(went, abs=2e-4)
 
 
 def test_completion_by_hand():

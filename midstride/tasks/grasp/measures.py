@@ -24,8 +24,8 @@ class Measures:
         (overshoot left out), summed, over the sum of their lengths; completion_until_switch: the
         same when the next action took over. Decisions that never came into force do not count.
     jerk: root mean square of the fingertips' third derivative, from their places at every turn of
-        the controller; squared_jerk: its square, integrated over the episode, which longer ones
-        have more of; path_m: how far the fingertips went.
+        the controller; squared_jerk: its square times the duration, which longer episodes have
+        more of; path_m: how far the fingertips went.
     """
 
     def __init__(self, n: int) -> None:
@@ -38,7 +38,6 @@ class Measures:
         self.from_m = np.zeros((n, 3))
         self.squared_jerk = np.zeros(n)
         self.jerks = np.zeros(n, np.int64)
-        self.jerk_over_time = np.zeros(n)  # squared, in m^2/s^5
         self.path_m = np.zeros(n)
         # Place, velocity and acceleration, and when: NaN until there are enough places.
         self.derivatives = np.full((3, n, 3), np.nan)
@@ -48,7 +47,7 @@ class Measures:
     def reset(self, ids: NDArray[np.integer]) -> None:
         for total in (
             self.seconds, self.commanded_m, self.executed_m, self.until_switch_m, self.asked_m,
-            self.squared_jerk, self.jerks, self.jerk_over_time, self.path_m, self.clock_s,
+            self.squared_jerk, self.jerks, self.path_m, self.clock_s,
         ):  # fmt: skip
             total[ids] = 0
         self.first_latency_s[ids] = np.nan
@@ -91,14 +90,13 @@ class Measures:
                 value = (value - last) / (when - then)[:, None]
                 when = (when + then) / 2
             known = turn & np.isfinite(value).all(axis=1)
-            squared = (value[known] ** 2).sum(axis=1)
-            self.squared_jerk[known] += squared
-            self.jerk_over_time[known] += squared * ticks[known] * TICK_S
+            self.squared_jerk[known] += (value[known] ** 2).sum(axis=1)
             self.jerks[known] += 1
             self.clock_s += ticks * TICK_S
 
     def report(self, success: Mask, pose: Array) -> Info:
         """`pose`: at the end of the episode, which is also that of the action in flight."""
+        squared = _ratio(self.squared_jerk, self.jerks.astype(float))  # in its mean
         last = _along(pose[:, :3] - self.from_m, self.asked_m)
         return {
             "success": success.copy(),
@@ -106,8 +104,8 @@ class Measures:
             "policy_duration_s": self.seconds - np.nan_to_num(self.first_latency_s),
             "completion": _ratio(self.executed_m, self.commanded_m),
             "completion_until_switch": _ratio(self.until_switch_m + last, self.commanded_m),
-            "jerk": np.sqrt(_ratio(self.squared_jerk, self.jerks.astype(float))),
-            "squared_jerk": self.jerk_over_time.copy(),
+            "jerk": np.sqrt(squared),
+            "squared_jerk": squared * self.seconds,
             "path_m": self.path_m.copy(),
         }
 
