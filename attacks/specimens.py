@@ -168,7 +168,8 @@ def _curve(folder: Path) -> Any:
 
 def _report(folder: Path) -> Any:
     """All that a report reads, and checks before it draws."""
-    name, swept, specification, rows = report_of(folder)
+    about, rows = report_of(folder)
+    name, swept, specification = (about[k] for k in ("name", "swept", "specification"))
     draws, values = paired(by_arm(rows))
     return name, swept, specification, rows, draws, values
 

@@ -20,7 +20,7 @@ def timeline() -> Figure:
     """Blocking above, concurrent below: who moves while the policy thinks."""
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlim=(-0.2, 10.4), ylim=(-2.75, 3.9))
+    axes.set(xlim=(-0.2, 10.8), ylim=(-2.75, 3.9))
     axes.axis("off")
 
     def bar(x: float, y: float, width: float, colour: str, text: str) -> None:
@@ -37,11 +37,11 @@ def timeline() -> Figure:
         axes.text(x, y + 1.4, text, ha="center", fontsize=9, color="0.25")
 
     axes.text(0, 3.6, "Blocking: the world waits", fontsize=12, weight="bold")
-    for i, (action, colour) in enumerate((("a₁", OLD), ("a₂", NEW), ("a₃", NEXT))):
-        x = 0.6 + i * 3.2
+    for i, (action, colour) in enumerate((("a₁", OLD), ("a₂", NEW))):
+        x = 0.6 + i * 5.0  # a thought takes as long here as below
         capture(x, 1.65, "capture")
-        bar(x, 2.25, 0.9, THINK, "think")
-        bar(x + 0.9, 1.65, 2.3, colour, f"{action} executes")
+        bar(x, 2.25, 2.0, THINK, "think")
+        bar(x + 2.0, 1.65, 3.0, colour, f"{action} executes")
 
     axes.text(0, 0.95, "Concurrent: the world moves on", fontsize=12, weight="bold")
     y = -1.0
@@ -50,7 +50,7 @@ def timeline() -> Figure:
         bar(x, y + 0.6, 2.0, THINK, "think")
     bar(0.0, y, 2.6, OLD, "        a₁ still executing")
     bar(2.6, y, 5.0, NEW, "a₂ executing" + 34 * " ")
-    bar(7.6, y, 2.6, NEXT, "a₃ executing")
+    bar(7.6, y, 3.0, NEXT, "a₃ executing")
     axes.plot([2.6, 2.6], [y - 0.15, y + 1.2], color="0.35", lw=1, ls=":")
     axes.text(2.65, y + 1.25, "switch t+t_AS", fontsize=9, color="0.25")
     span(0.6, 2.6, y - 0.35, "latency t_AS")

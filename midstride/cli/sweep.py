@@ -41,6 +41,9 @@ class Options(Settings):
     """folder of the sweep (default: sweeps/NAME)"""
     retry_failed: bool = False
     """run failed trials again"""
+    any_code: bool = False
+    """take trials that other code made, if their settings agree; otherwise they are trained
+    again"""
     trust: bool = False
     """believe the specification: a task gym:module:ID in it imports the module, which can do
     anything, and a trace may lie anywhere"""
@@ -62,5 +65,7 @@ def run(options: Options, console: Console) -> None:
     folder = options.output or Path("sweeps") / spec.name
     engine = make_engine(options.engine, options.workers, options.address)
     with show.going_on("the same command goes on where it was"):
-        run_grid(spec, options.trials, folder, engine, console, options.retry_failed)
+        run_grid(
+            spec, options.trials, folder, engine, console, options.retry_failed, options.any_code
+        )
     write_report(folder, console)

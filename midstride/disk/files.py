@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -40,7 +40,8 @@ _WHY = {
     errno.EISDIR: "a folder of its name is there; give another one",
 }
 _PACKAGES = (
-    "midstride", "numpy", "scipy", "mujoco", "dm_control", "gymnasium", "jax", "equinox", "optax",
+    "midstride", "numpy", "scipy", "mujoco", "dm_control", "gymnasium", "jax", "jaxlib", "equinox",
+    "optax",
 )  # fmt: skip
 
 
@@ -161,8 +162,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) -> None:
-    """`config.json` of a result: the command, its configuration, versions and time taken."""
+def write_provenance(
+    folder: Path, config: Mapping[str, Any], seconds: float, trained: Sequence[Any] = ()
+) -> None:
+    """`config.json` of a result: the command, its configuration, versions and time taken.
+
+    trained: what trained the policies, where that was not this process (`study.trained_by`)
+    """
     program = Path(sys.argv[0]).name.replace("__main__.py", "midstride")
     record = {
         "command": " ".join([program, *sys.argv[1:]]),
@@ -170,6 +176,7 @@ def write_provenance(folder: Path, config: Mapping[str, Any], seconds: float) ->
         "versions": versions(),
         "commit": commit(),
         "machine": machine(),
+        **({"trained": list(trained)} if trained else {}),
         "seconds": round(seconds, 1),
     }
     write_whole(folder / "config.json", json.dumps(record, indent=2, allow_nan=False) + "\n")

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 
 from numpy.typing import NDArray
 
+from midstride.disk.code import code_version
 from midstride.disk.files import NotWritten, commit, machine, versions, write_whole
 from midstride.disk.read import Hints, Missing, damage_of, parse_json, read_json, read_json_lines
 from midstride.disk.tensors import Unsealed, read_tensors, write_tensors
@@ -33,13 +34,13 @@ _Table: Any = dict
 _Steps = Annotated[int, Range(0, 10**15)]
 _Seconds = Annotated[float, Range(0)]
 _RECORD: Hints = {"environment": dict, "agent": dict, "run": dict, "hash": str}
-_PROVENANCE: Hints = {"versions": dict, "commit": str | None, "machine": str}
+_PROVENANCE: Hints = {"versions": dict, "commit": str | None, "code": str, "machine": str}
 _LINE: Hints = {"steps": _Steps}
 _OUTCOME: Hints = {
     "hash": str, "version": str | None, "mean_return": float,
     "interval": tuple[float, float], "returns": tuple[float, ...], "seconds": _Seconds,
 }  # fmt: skip
-_FURTHER: Hints = {"steps": _Steps, "split_s": dict, "measures": dict}
+_FURTHER: Hints = {"code": str, "steps": _Steps, "split_s": dict, "measures": dict}
 _ABOUT: Hints = {
     "hash": str, "steps": _Steps, "random": dict, "returns": tuple[float, ...],
     "seconds": _Seconds, "clock": tuple[_Table, _Table],
@@ -58,6 +59,7 @@ class Run:
     hash: str
     metrics: list[dict[str, Any]] = field(default_factory=list)
     events: Any = None  # a TensorBoard writer, if asked for
+    code: str | None = None  # that began it, if it was begun before
 
     @staticmethod
     def check_new(folder: Path) -> None:
@@ -74,6 +76,7 @@ class Run:
             "hash": self.hash,
             "versions": versions(),
             "commit": commit(),
+            "code": code_version(),
             "machine": machine(),
         }
         write_whole(self.folder / CONFIG, json.dumps(record, indent=2, allow_nan=False) + "\n")
@@ -83,7 +86,14 @@ class Run:
         """A run that was started before."""
         record = read_record(folder)
         settings = {name: record.get(name) for name in ("environment", "agent", "run")}
-        return cls(folder, settings, str(record.get("hash")), read_metrics(folder))
+        return cls(
+            folder,
+            settings,
+            str(record.get("hash")),
+            read_metrics(folder),
+            None,
+            record.get("code"),
+        )
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
@@ -104,7 +114,8 @@ class Run:
 
         keep_checkpoint: the newest, so that the run can be made longer
         """
-        record = {"hash": self.hash, "version": versions().get("midstride"), **result}
+        version = versions().get("midstride")
+        record = {"hash": self.hash, "version": version, "code": code_version(), **result}
         write_whole(self.folder / RESULT, json.dumps(record, indent=2, allow_nan=False) + "\n")
         if keep_checkpoint:
             self._forget_checkpoints(1)
@@ -303,7 +314,10 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def is_of(result: dict[str, Any], settings_hash: str) -> bool:
-    """Whether a result is of these settings, and of this version of the code."""
-    made_by = (result.get("hash"), result.get("version"))
-    return made_by == (settings_hash, versions().get("midstride"))
+def is_of(record: Mapping[str, Any], settings_hash: str, any_code: bool = False) -> bool:
+    """Whether a run or its result is of these settings, and of this code (`code_version`).
+
+    any_code: settings alone count
+    """
+    same_code = any_code or record.get("code") == code_version()
+    return record.get("hash") == settings_hash and same_code

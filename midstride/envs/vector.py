@@ -61,6 +61,7 @@ class Step:
 
 MEASURES = (
     "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
+    "squared_jerk", "path_m",
 )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ class Critic(eqx.Module):
         ends: int | None,
         hidden: int,
         key: Array,
+        channels: int = 3,
     ) -> None:
         """blocks: columns of the state; image_size: 0 for none; auxiliary: numbers to predict.
 
@@ -77,7 +78,7 @@ class Critic(eqx.Module):
         if image_size:
             left = image_size // math.prod(SIDES)
             self.patches = [
-                linear(3 * SIDES[0] ** 2, first),
+                linear(channels * SIDES[0] ** 2, first),
                 linear(4 * first, second),
                 linear(4 * second, third),
             ]
@@ -91,7 +92,7 @@ class Critic(eqx.Module):
         self.out = linear(hidden, 1, gain=0.1)
 
     def encode(self, state: Array, image: Array | None) -> tuple[Array, Array | None]:
-        """Of states (n, columns) and images (n, size, size, 3): features, what is predicted."""
+        """Of states (n, columns) and images (n, size, size, channels): features, predictions."""
         features = sum(
             _apply(second, jax.nn.relu(_apply(first, state[:, start:stop])))
             for (name, start, stop) in self.columns

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 
 
 def shifted(image: Any, key: Any, most: int) -> Any:
-    """Images (n, size, size, 3), each moved by up to `most` pixels; edges are repeated."""
+    """Images (n, size, size, 3 x frames), each moved by up to `most` pixels; edges are repeated."""
     n, size = image.shape[:2]
     moved = jax.random.randint(key, (2, n, 1), -most, most + 1)
     rows, columns = jnp.clip(jnp.arange(size) + moved, 0, size - 1)
+    frames = jnp.split(image, image.shape[-1] // 3, axis=-1)  # moved together
+    return jnp.concatenate([_gathered(frame, rows, columns) for frame in frames], axis=-1)
+
+
+def _gathered(image: Any, rows: Any, columns: Any) -> Any:
     # A pixel as one number: gathers go by numbers, and are slow.
     pixel = jnp.pad(image, ((0, 0), (0, 0), (0, 0), (0, 1)))
     pixel = jax.lax.bitcast_convert_type(pixel, jnp.uint32)
@@ -22,6 +27,7 @@ def shifted(image: Any, key: Any, most: int) -> Any:
 
 
 def tinted(image: Any, key: Any, most: float) -> Any:
-    """Images (n, size, size, 3) with each channel scaled by up to 1 +- `most`."""
-    factor = 1 + most * jax.random.uniform(key, (len(image), 1, 1, 3), minval=-1, maxval=1)
+    """Images (n, size, size, channels) with each channel scaled by up to 1 +- `most`."""
+    shape = (len(image), 1, 1, image.shape[-1])
+    factor = 1 + most * jax.random.uniform(key, shape, minval=-1, maxval=1)
     return jnp.clip(image * factor, 0, 255)

@@ -155,10 +155,12 @@ class QTOpt(Agent):
             "ends": ends,
             "search": self.search._replace(rounds=settings.acting_rounds)._asdict(),
         }
-        size = kinds["image"][0][0] if self._sees else 0
+        size, _, channels = kinds["image"][0] if self._sees else (0, 0, 3)
         key = jax.random.key(run.seed)
         heads = len(self._weights)
-        network = self.critic(blocks, size, heads, self.space.size, ends, settings.hidden_size, key)
+        network = self.critic(
+            blocks, size, heads, self.space.size, ends, settings.hidden_size, key, channels
+        )
         # In training it acts with weights newer than what is evaluated, steadier than the newest.
         self.acts_with = "target" if settings.averaged else "online"
         super().__init__(settings, run, network)

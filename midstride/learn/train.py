@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.disk.code import code_version
 from midstride.disk.runs import Run, claimed, empty, event_writer, is_of, read_result
 from midstride.envs.faults import Fault, closed_after
 from midstride.envs.vector import Step, interact
@@ -70,6 +71,8 @@ def train(
         restored = trainer.restore(run)
         if not restored:
             run.start()
+        elif run.code != code_version():
+            run.note("the run was begun by other code, and goes on with this")
         if events is not None:
             run.events = events(str(folder), purge_step=trainer.steps)
         if not restored:

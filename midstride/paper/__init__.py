@@ -14,6 +14,8 @@ EXPERIMENTS = {
     "latencies": "midstride.paper.latencies",
     "figure2a": "midstride.paper.figure2a",
     "figure2b": "midstride.paper.figure2b",
+    "figure2a-shared": "midstride.paper.figure2a_shared",
+    "figure2b-steps": "midstride.paper.figure2b_steps",
     "scripted": "midstride.paper.scripted",
     "table1": "midstride.paper.table1",
     "grasp-latencies": "midstride.paper.grasp_latencies",
@@ -24,6 +26,7 @@ EXPERIMENTS = {
     "adapt-data": "midstride.paper.adapt_data",
     "noise": "midstride.paper.noise",
     "regimes": "midstride.paper.regimes",
+    "claims": "midstride.paper.claims",
 }
 
 

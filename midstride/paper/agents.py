@@ -21,7 +21,7 @@ from rich.progress import track
 from midstride.disk.runs import read_curve
 from midstride.envs.checks import available_cores
 from midstride.learn.agents import Training
-from midstride.measure.statistics import half_width, welch
+from midstride.measure.statistics import difference_of, half_width
 from midstride.paper.peers import NAMES, check_peer, peer_result, train_peer
 from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
 from midstride.report.curves import plot_curves, save_figure
@@ -43,6 +43,8 @@ class Options(GridOptions):
 
 def reproduce(options: Options, console: Console) -> None:
     """Train ours and the peers', compare arm by arm."""
+    if options.show:
+        raise ValueError("agents are not shown again from files: leave out --show")
     study = prepare("agents", options)
     for agent in {str(trial.training.agent.agent) for trial in expand(study.spec, 1)}:
         check_peer(agent)
@@ -108,15 +110,15 @@ def table_rows(
     """A row for each arm: means with 95 % intervals over trainings, and their difference's."""
     rows = []
     for arm, mine in ours.items():
-        difference, half = welch(np.array(mine), np.array(theirs[arm]))
-        verdict = "as well" if abs(difference) <= half else "better" if difference > 0 else "worse"
+        found = difference_of(mine, theirs[arm])
+        verdict = "better" if found.low > 0 else "worse" if found.high < 0 else "as well"
         rows.append(
             {
                 "agent and task": arm,
                 "steps": f"{steps[arm]:,}",
                 "ours": _spread(mine),
                 "peer's": f"{_spread(theirs[arm])} ({NAMES[agents[arm]]})",
-                "difference": f"{format_return(difference)} ± {format_return(half)}",
+                "difference": f"{format_return(found.value)} ± {format_return(found.half)}",
                 "ours learns": verdict,
             }
         )

@@ -8,19 +8,29 @@ Writes table.md, returns.csv, curves.csv, curves.png and config.json.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from midstride.disk.runs import read_curve
-from midstride.learn.trainer import final_episodes
 from midstride.measure.statistics import half_width
-from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
-from midstride.policies import load
-from midstride.report.curves import plot_curves, save_figure
+from midstride.paper.judged import judged
+from midstride.paper.study import (
+    GridOptions,
+    finish,
+    prepare,
+    read_curves,
+    read_groups,
+    show_table,
+    sketch,
+    title_of,
+    train,
+    write_curves,
+)
+from midstride.report.curves import plot_found, save_figure
 from midstride.scale.words import format_return
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
@@ -37,46 +47,44 @@ class Options(GridOptions):
 def reproduce(options: Options, console: Console) -> None:
     """Train every arm, run the blocking policies at the latency, write tables and curves."""
     study = prepare("awareness", options)
+    if options.show:
+        render(study.output, title_of(study.output), console)
+        return
     grid = train(study, options, console)
     returns = {arm: [r["returns"] for r in group] for arm, group in grid.results.items()}
     if BLOCKING in returns:
         late = run_at_latency(grid, console)
         returns = {BLOCKING: returns.pop(BLOCKING), RUN_AT: late, **returns}
-    first = next(iter(grid.trainings.values()))[0]
-    about, agent = first.environment.task, first.agent.agent
-    title = f"{about}, {agent}: return of 1000 after {first.run.steps:,} steps"
-    rows = table_rows(returns)
-    show_table(title + sketch(options.seeds), rows, study.output / "table.md", console)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     every = (
         [arm, seed, i, value]
         for arm, group in returns.items()
-        for seed, values in zip(seeds, group, strict=True)
+        for seed, values in enumerate(group, options.first_seed)
         for i, value in enumerate(values)
     )
     write_csv(study.output / "returns.csv", ["kind", "seed", "episode", "return"], every)
-    curves = (
-        [arm, seed, steps, evaluation]
-        for arm, folders in grid.folders.items()
-        for seed, folder in zip(seeds, folders, strict=True)
-        for steps, evaluation in read_curve(folder, "evaluation").items()
-    )
-    write_csv(study.output / "curves.csv", ["kind", "seed", "steps", "evaluation"], curves)
-    title = f"{about.capitalize()}, {agent}, {options.seeds} seeds (mean and range)"
-    save_figure(study.output / "curves.png", plot_curves(grid.folders, title))
+    write_curves(grid, study.output / "curves.csv")
+    first = next(iter(grid.trainings.values()))[0]
+    render(study.output, f"{first.environment.task}, {first.agent.agent}", console)
     finish(study, grid, console)
+
+
+def render(output: Path, title: str, console: Console) -> None:
+    """table.md and curves.png from returns.csv and curves.csv alone."""
+    returns = {
+        kind: found for (kind,), found in read_groups(output / "returns.csv", "return").items()
+    }
+    trainings = len(next(iter(returns.values())))
+    shown = f"{title}: return of 1000{sketch(trainings)}"
+    show_table(shown, table_rows(returns), output / "table.md", console)
+    title = f"{title}, {trainings} trainings (mean and range)"
+    save_figure(output / "curves.png", plot_found(read_curves(output / "curves.csv"), title))
 
 
 def run_at_latency(grid: Grid, console: Console) -> list[list[float]]:
     """Returns of the blocking policies, as they are, where the world does not wait for them."""
     pairs = list(zip(grid.trainings[BLOCKING], grid.folders[BLOCKING], strict=True))
     return [
-        [
-            episode.total
-            for episode in final_episodes(
-                load(folder), replace(training.environment, **LATENCY), training.run
-            )
-        ]
+        judged(training, folder, "late", **LATENCY)["returns"]
         for training, folder in track(pairs, "running blocking policies late", console=console)
     ]
 

@@ -1,6 +1,8 @@
 """Figure 2b: concurrent Pendulum, vector-to-go against stacks of the past (hours).
 
-Writes the table of all trials (table.csv), report.html with its plots, and config.json.
+What is compared and expected is in the specification; the controls are also run at the latency of
+their draw. Writes the table of all trials (table.csv), report.html with its plots, what came of
+each comparison (claims.md), which draws fail (sensitivity.md), curves.csv and config.json.
 """
 
 from __future__ import annotations

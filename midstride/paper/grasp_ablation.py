@@ -7,10 +7,11 @@ config.json.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
-from midstride.paper.grasping import compare_success, measured, write_study
+from midstride.paper.grasping import compare_success, groups_of, read_study, write_study
 from midstride.paper.study import GridOptions, finish, prepare, show_table, train
 
 WHOLE = "as it is"
@@ -26,12 +27,22 @@ def reproduce(options: Options, console: Console) -> None:
     study = prepare("grasp-ablation", options)
     if study.spec.common["observation"] != "image":
         raise ValueError("the ablation is of what is done with images: leave out observation")
+    if options.show:
+        render(study.output, console)
+        return
     grid = train(study, options, console)
-    write_study(grid, study.output, console)
-    success = {arm: measured(grid, arm, "success") for arm in grid.results}
-    if WHOLE in success and len(success) > 1:
-        pairs = {arm: (group, success[WHOLE]) for arm, group in success.items() if arm != WHOLE}
-        rows = compare_success(pairs, ("training", "success"))
-        title = "What taking it away changes, in points"
-        show_table(title, rows, study.output / "difference.md", console)
+    groups = {arm: [r["measures"] for r in results] for arm, results in grid.results.items()}
+    write_study(grid, groups, study.output, console)
+    render(study.output, console)
     finish(study, grid, console)
+
+
+def render(output: Path, console: Console) -> None:
+    """table.md and difference.md from episodes.csv alone."""
+    groups = read_study(output, console)
+    success = {arm: groups_of(group, "success") for arm, group in groups.items()}
+    if WHOLE in success and len(success) > 1:
+        pairs = {(a, WHOLE): (group, success[WHOLE]) for a, group in success.items() if a != WHOLE}
+        rows = compare_success(pairs, ("training", "against"))
+        title = "What taking it away changes, in points"
+        show_table(title, rows, output / "difference.md", console)

@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from midstride.measure.statistics import nested_interval, share_interval
-from midstride.paper.study import show_table, sketch
+from midstride.measure.statistics import Estimate, difference_of, differs, holm, mean_of
+from midstride.paper.study import read_groups, show_table, sketch, write_curves
 from midstride.report.curves import plot_curves, save_figure
+from midstride.report.parts import p_text
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
 
@@ -24,37 +25,33 @@ _LONG_LEGEND = 7
 Groups = Sequence[Sequence[float]]  # of episodes, one group per training
 
 
-def success_interval(groups: Groups) -> tuple[float, float]:
-    """Of a share over trainings: at least as wide as if all episodes were of one training."""
-    low, high = nested_interval(groups)
-    pooled_low, pooled_high = share_interval(np.concatenate(groups))
-    return min(low, pooled_low), max(high, pooled_high)
+def training_means(groups: Groups) -> list[float]:
+    """What counts of each training; one without episodes of the kind asked for counts not."""
+    return [float(np.mean(group)) for group in groups if len(group)]
 
 
-def summary(groups: Groups, measure: str) -> tuple[float, float, float]:
-    """Mean over all episodes, and its interval."""
-    spread = success_interval if measure == "success" else nested_interval
-    return float(np.mean(np.concatenate(groups))), *spread(groups)
+def summary(groups: Groups) -> Estimate:
+    """The mean over trainings, and its interval."""
+    return mean_of(training_means(groups))
 
 
 def difference(mine: Groups, other: Groups, scale: float = 100, unit: str = "") -> str:
     """How much more than the other, with its interval: in points unless told otherwise."""
     if not all(len(group) for group in (*mine, *other)):
         return "-"
-    low, high = (scale * bound for bound in nested_interval(mine, other))
-    mean = scale * (np.mean(np.concatenate(mine)) - np.mean(np.concatenate(other)))
+    found = difference_of(training_means(mine), training_means(other)).scaled(scale)
     digits = 1 if scale > 1 else 2
-    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+    mean = f"{found.value:+.{digits}f}{unit}"
+    if np.isnan(found.low):
+        return mean
+    return f"{mean} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
 
 
-def percent(values: tuple[float, float, float]) -> str:
-    mean, low, high = values
-    return f"{mean:.1%} ({low:.1%} to {high:.1%})"
-
-
-def measured(grid: Grid, arm: str, measure: str) -> list[list[float]]:
-    """A measure of the final episodes of each training of an arm."""
-    return [result["measures"][measure] for result in grid.results[arm]]
+def percent(found: Estimate) -> str:
+    """A share; an end of its interval that no share can have is the nearest that one can."""
+    if np.isnan(found.low):
+        return f"{found.value:.1%}"
+    return f"{found.value:.1%} ({max(found.low, 0.0):.1%} to {min(found.high, 1.0):.1%})"
 
 
 def write_cost(grid: Grid, output: Path, console: Console) -> None:
@@ -85,36 +82,69 @@ def curves(grid: Grid) -> Figure:
     return figure
 
 
-def write_study(grid: Grid, output: Path, console: Console) -> None:
-    """table.md, cost.md, episodes.csv and curves.png of the arms of a study."""
-    lines, episodes = [], []
-    for arm, trainings in grid.trainings.items():
-        success, duration = (measured(grid, arm, name) for name in ("success", "duration_s"))
-        lines.append(
-            {
-                "training": arm,
-                "success": percent(summary(success, "success")),
-                "each seed": ", ".join(f"{np.mean(s):.1%}" for s in success),
-                "duration": f"{np.mean(np.concatenate(duration)):.2f} s",
-            }
-        )
-        for training, s, d in zip(trainings, success, duration, strict=True):
+def groups_of(group: Sequence[Mapping[str, Sequence[float]]], measure: str) -> Groups:
+    """A measure of the episodes of each training."""
+    return [measures[measure] for measures in group]
+
+
+def write_study(
+    grid: Grid,
+    groups: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    output: Path,
+    console: Console,
+) -> None:
+    """cost.md, episodes.csv, curves.csv and curves.png of the arms of a study.
+
+    groups: measures of the episodes of each training, by arm, and of what was not trained
+    """
+    episodes = []
+    first_seed = min(t.run.seed for group in grid.trainings.values() for t in group)
+    for arm, group in groups.items():
+        success, duration = (groups_of(group, name) for name in ("success", "duration_s"))
+        for seed, (s, d) in enumerate(zip(success, duration, strict=True), first_seed):
             pairs = enumerate(zip(s, d, strict=True))
-            episodes += [[arm, training.run.seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
-    counts = [len(s) for s in measured(grid, next(iter(grid.results)), "success")]
-    title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
-    show_table(title, lines, output / "table.md", console)
-    write_cost(grid, output, console)
+            episodes += [[arm, seed, i, f"{v:g}", f"{t:.6g}"] for i, (v, t) in pairs]
     heading = ["kind", "seed", "episode", "success", "duration_s"]
     write_csv(output / "episodes.csv", heading, episodes)
+    write_cost(grid, output, console)
+    write_curves(grid, output / "curves.csv", "success")
     save_figure(output / "curves.png", curves(grid))
 
 
+def read_study(output: Path, console: Console) -> dict[str, list[dict[str, list[float]]]]:
+    """Measures of each training, by arm, from episodes.csv alone; writes table.md of them."""
+    path = output / "episodes.csv"
+    success, duration = (read_groups(path, name) for name in ("success", "duration_s"))
+    lines = [
+        {
+            "training": arm,
+            "success": percent(summary(group)),
+            "each seed": ", ".join(f"{mean:.1%}" for mean in training_means(group)),
+            "duration": f"{summary(duration[arm,]).value:.2f} s",
+        }
+        for (arm,), group in success.items()
+    ]
+    counts = [len(group) for group in next(iter(success.values()))]
+    title = f"{sum(counts)} held-out episodes each{sketch(len(counts))}"
+    show_table(title, lines, output / "table.md", console)
+    return {
+        arm: [{"success": s, "duration_s": d} for s, d in zip(group, duration[arm,], strict=True)]
+        for (arm,), group in success.items()
+    }
+
+
 def compare_success(
-    pairs: Mapping[str, tuple[Groups, Groups]], headings: tuple[str, str]
+    pairs: Mapping[tuple[str, str], tuple[Groups, Groups]], headings: tuple[str, str]
 ) -> list[dict[str, str]]:
-    """A row for each pair: how much more success the first has, in points."""
+    """A row for each pair: how much more success the first has, in points; Holm over all."""
+    means = [[np.array(training_means(group)) for group in pair] for pair in pairs.values()]
+    adjusted = holm([differs(mine, other, paired=False) for mine, other in means])
     return [
-        {headings[0]: name, headings[1]: difference(mine, other)}
-        for name, (mine, other) in pairs.items()
+        {
+            headings[0]: first,
+            headings[1]: second,
+            "success, points": difference(mine, other),
+            "p, Holm": p_text(p),
+        }
+        for ((first, second), (mine, other)), p in zip(pairs.items(), adjusted, strict=True)
     ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +25,7 @@ from midstride.latency import Fixed, OnScaleOf
 from midstride.latency_text import read_latency
 from midstride.measure.evaluate import evaluate_in
 from midstride.measure.statistics import half_width, holm, is_above
-from midstride.paper.latencies import Totals, plot
+from midstride.paper.latencies import Totals, plot, read_totals
 from midstride.paper.study import (
     FEW,
     GridOptions,
@@ -32,7 +33,9 @@ from midstride.paper.study import (
     prepare,
     show_table,
     sketch,
+    title_of,
     train,
+    write_curves,
     write_returns,
 )
 from midstride.policies import load
@@ -78,22 +81,33 @@ class Line:
 def reproduce(options: Options, console: Console) -> None:
     """Train every arm, evaluate it at each latency, hold it against what was expected."""
     study = prepare("regimes", options)
+    if options.show:
+        render(study.output, title_of(study.output), console)
+        return
     grid = train(study, options, console)
     totals = evaluate_at_each(grid, options.episodes, console)
+    write_returns(study.output / "returns.csv", totals, options.first_seed)
+    write_curves(grid, study.output / "curves.csv")
+    first = next(iter(grid.trainings.values()))[0]
+    title = f"{first.environment.task}, {first.agent.agent}, {first.run.steps:,} steps"
+    render(study.output, title, console)
+    finish(study, grid, console)
+
+
+def render(output: Path, title: str, console: Console) -> None:
+    """table.md, expectations.md and regimes.png from returns.csv alone."""
+    totals = read_totals(output / "returns.csv")
     means = {
         arm: {at: np.array([np.mean(one) for one in found]) for at, found in by.items()}
         for arm, by in totals.items()
     }
-    first = next(iter(grid.trainings.values()))[0]
-    title = f"{first.environment.task}, {first.agent.agent}, {first.run.steps:,} steps"
-    shown = f"{title}: return at each latency{sketch(options.seeds)}"
-    show_table(shown, list(table_rows(means)), study.output / "table.md", console)
-    found = verdicts(list(expectations(means)), options.seeds)
+    seeds = len(next(iter(next(iter(means.values())).values())))
+    shown = f"{title}: return at each latency{sketch(seeds)}"
+    show_table(shown, list(table_rows(means)), output / "table.md", console)
+    found = verdicts(list(expectations(means)), seeds)
     if found:
-        show_table(f"{title}: as expected?", found, study.output / "expectations.md", console)
-    write_returns(study.output / "returns.csv", totals, options.first_seed)
-    save_figure(study.output / "regimes.png", plot(totals, title))
-    finish(study, grid, console)
+        show_table(f"{title}: as expected?", found, output / "expectations.md", console)
+    save_figure(output / "regimes.png", plot(totals, title))
 
 
 def evaluate_at_each(grid: Grid, episodes: int, console: Console) -> Totals:

@@ -108,4 +108,6 @@ def cells(measures: dict[str, NDArray[np.floating]]) -> dict[str, str]:
         "completion": f"{measures['completion'].mean():.0%}",
         "until the switch": f"{measures['completion_until_switch'].mean():.0%}",
         "jerk": f"{measures['jerk'].mean():.0f} m/s³",
+        "squared, over the episode": f"{measures['squared_jerk'].mean():.0f} m²/s⁵",
+        "path": f"{measures['path_m'].mean():.2f} m",
     }

@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
-from midstride.disk.read import read_json
-from midstride.disk.runs import read_result
+from midstride.disk.read import damage_of, read_csv, read_json
+from midstride.disk.runs import read_curve, read_record, read_result
+from midstride.report.parts import markdown_table
 from midstride.scale.engines import make_engine
-from midstride.scale.words import plain, printable, saved
+from midstride.scale.words import plain, saved
 from midstride.settings import Range, Settings, check_name, checked, from_text
-from midstride.sweep.disk import outcome, write_csv
+from midstride.sweep.disk import MOST_ROWS, original, outcome, write_csv
 from midstride.sweep.engine import Grid, run_grid
 from midstride.sweep.spec import Spec, check_spec, expand, read_spec, slug
 
@@ -54,6 +55,11 @@ class RunOptions(Settings):
     """folder for tables, plots and configuration (default: results/ and the experiment's name)"""
     runs: str = "runs"
     """folder for the trainings"""
+    show: bool = False
+    """train nothing: make tables and pictures again from the files in the output folder"""
+    any_code: bool = False
+    """take trainings that other code made, if their settings agree; otherwise they are trained
+    again. config.json says which code trained how many"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +100,10 @@ def train(study: Study, options: GridOptions, console: Console) -> Grid:
     if len(set(trainings)) < len(trainings):
         raise ValueError("two of the arms to compare are the same: leave out what makes them so")
     engine = make_engine(options.engine, options.workers, options.address)
-    borrow(spec, options.seeds, study.folder)
-    grid = run_grid(spec, options.seeds, study.folder, engine, console, retry_failed=True)
+    borrow(spec, options.seeds, study.folder, options.any_code)
+    grid = run_grid(
+        spec, options.seeds, study.folder, engine, console, True, any_code=options.any_code
+    )
     if grid.failed:
         arms = ", ".join(dict.fromkeys(row["arm"] for row in grid.failed))
         raise RuntimeError(
@@ -105,7 +113,7 @@ def train(study: Study, options: GridOptions, console: Console) -> Grid:
     return grid
 
 
-def borrow(spec: Spec, seeds: int, folder: Path) -> None:
+def borrow(spec: Spec, seeds: int, folder: Path, any_code: bool = False) -> None:
     """Take trainings that other experiments have finished: several have some of the same."""
     finished = {
         (read_result(path.parent) or {}).get("hash"): path.parent
@@ -113,7 +121,7 @@ def borrow(spec: Spec, seeds: int, folder: Path) -> None:
     }
     for trial in expand(spec, seeds):
         name, place = trial.training.hash, folder / trial.place
-        if not place.exists() and name in finished and outcome(finished[name], name):
+        if not place.exists() and name in finished and outcome(finished[name], name, any_code):
             part = place.with_name(f".{place.name}.part")
             shutil.rmtree(part, ignore_errors=True)
             for file in filter(Path.is_file, finished[name].rglob("*")):
@@ -191,23 +199,24 @@ def _unusual(usual: Spec, spec: Spec) -> list[str]:
 # --- What is written -----------------------------------------------------------------------------
 
 
-def show_table(title: str, rows: Sequence[Mapping[str, str]], path: Path, console: Console) -> None:
-    """A table on the console and as Markdown; the first column is text, the others numbers."""
+def show_table(
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    path: Path,
+    console: Console,
+    numbers: bool = True,
+) -> None:
+    """A table on the console and as Markdown; the first column is text, so may the others be."""
     headings = list(rows[0])
     table = Table(title=plain(title, "table.title"))
     for heading in headings:
-        table.add_column(plain(heading), justify="left" if heading == headings[0] else "right")
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)]]
+        is_number = numbers and heading != headings[0]
+        table.add_column(plain(heading), justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*map(plain, row.values()))
-        lines.append(list(row.values()))
     console.print(table)
-    write_whole(path, "".join(f"| {' | '.join(map(_markdown, cells))} |\n" for cells in lines))
-
-
-def _markdown(cell: str) -> str:
-    """A cell of a Markdown table as text: no other columns, no HTML."""
-    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", printable(cell)).replace("|", r"\|")
+    lines = [headings, *(list(row.values()) for row in rows)]
+    write_whole(path, markdown_table(lines, numbers))
 
 
 def sketch(seeds: int) -> str:
@@ -217,22 +226,88 @@ def sketch(seeds: int) -> str:
 
 
 def finish(study: Study, grid: Grid, console: Console) -> None:
-    """Write config.json, unless nothing was trained since it was written; say where all is."""
+    """Write config.json, unless it tells of these trainings already; say where all is.
+
+    Drawing a picture again, with whatever options, is no new result.
+    """
     config = {
         "specification": study.spec.source,
         "options": study.options.to_dict(),
         "seeds": sorted({t.run.seed for group in grid.trainings.values() for t in group}),
         "trainings": {arm: group[0].to_dict() for arm, group in grid.trainings.items() if group},
+        "trainings of each": {arm: len(group) for arm, group in grid.trainings.items()},
     }
-    path, seconds = study.output / "config.json", round(grid.seconds, 1)
+    path, seconds, trained = study.output / "config.json", round(grid.seconds, 1), trained_by(grid)
     try:
         record = read_json(path, {"config": dict, "seconds": float})
-        is_same = (record["config"], record["seconds"]) == (json.loads(json.dumps(config)), seconds)
+        before = {**record["config"], "options": {}}, record["seconds"], record.get("trained")
+        now = json.loads(json.dumps(({**config, "options": {}}, seconds, trained)))
+        is_same = list(before) == now
     except ValueError:
         is_same = False
     if not is_same:
-        write_provenance(study.output, config, seconds)
+        write_provenance(study.output, config, seconds, trained)
     console.print(saved(study.output))
+
+
+def title_of(output: Path) -> str:
+    """Task and agent of a result, as its config.json says, for pictures that are drawn again."""
+    try:
+        record = read_json(output / "config.json", {"config": dict})["config"]
+        first = next(iter(record["trainings"].values()))
+        return f"{first['environment']['task']}, {first['agent']['agent']}"
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        return output.name
+
+
+def trained_by(grid: Grid) -> list[dict[str, Any]]:
+    """Which code, on what, trained how many of the policies: as their run folders say."""
+    found: list[dict[str, Any]] = []
+    for folder in (folder for group in grid.folders.values() for folder in group):
+        record = read_record(folder)
+        made = {name: record.get(name) for name in ("commit", "code", "versions", "machine")}
+        for one in found:
+            if {**one, "trainings": 0} == {**made, "trainings": 0}:
+                one["trainings"] += 1
+                break
+        else:
+            found.append({**made, "trainings": 1})
+    return found
+
+
+def read_groups(
+    path: Path, column: str, keys: Sequence[str] = ("kind",)
+) -> dict[tuple[str, ...], list[list[float]]]:
+    """Of a file of episodes: what the keys say -> training -> values of a column."""
+    found: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    lines = read_csv(path, (*keys, "seed", column), MOST_ROWS)
+    with damage_of(path):
+        for line in lines:
+            group = found.setdefault(tuple(original(line[key]) for key in keys), {})
+            group.setdefault(line["seed"], []).append(float(line[column]))
+    return {key: list(group.values()) for key, group in found.items()}
+
+
+def read_curves(path: Path, column: str = "evaluation") -> dict[str, list[dict[int, float]]]:
+    """What `write_curves` wrote: arm -> training -> values by steps."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    lines = read_csv(path, ("kind", "seed", "steps", column), MOST_ROWS)
+    with damage_of(path):
+        for line in lines:
+            group = found.setdefault(original(line["kind"]), {})
+            group.setdefault(line["seed"], {})[int(line["steps"])] = float(line[column])
+    return {arm: list(group.values()) for arm, group in found.items()}
+
+
+def write_curves(grid: Grid, path: Path, column: str = "evaluation") -> None:
+    """The learning curve of every training: what pictures of curves are drawn from."""
+    every = (
+        [arm, training.run.seed, steps, value]
+        for arm, folders in grid.folders.items()
+        for training, folder in zip(grid.trainings[arm], folders, strict=True)
+        for steps, value in read_curve(folder, column).items()
+    )
+    write_csv(path, ["kind", "seed", "steps", column], every)
 
 
 def write_returns(

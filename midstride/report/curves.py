@@ -21,10 +21,19 @@ def plot_curves(
     groups: Mapping[str, Sequence[Path]], title: str = "", column: str = "evaluation"
 ) -> Figure:
     """The greedy policy against steps: a line per group, the mean of its runs, and their range."""
+    found = {name: [read_curve(one, column) for one in folders] for name, folders in groups.items()}
+    return plot_found(found, title, column)
+
+
+def plot_found(
+    groups: Mapping[str, Sequence[Mapping[int, float]]],
+    title: str = "",
+    column: str = "evaluation",
+) -> Figure:
+    """The same from curves: of each run, values by steps."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for name, folders in groups.items():
-        curves = [read_curve(folder, column) for folder in folders]
+    for name, curves in groups.items():
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if not steps:
             continue

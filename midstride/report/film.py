@@ -81,11 +81,13 @@ def film_run(
     seed: int,
     console: Console,
     environment: Environment | None = None,
+    median: bool = False,
 ) -> bool:
     """Film the policy of a run where it is evaluated; whether that could be done.
 
     path: of the film and its picture, without their endings
     environment: that of the run, where the caller has it from elsewhere than its files
+    median: show of grasping only the median episode, failures being the longest
 
     What cannot be filmed is said on the
     console, and is no error: a training is not lost for a film.
@@ -94,7 +96,10 @@ def film_run(
     environment = environment or environment_of(folder)
     judged = environment.for_evaluation(EVALUATION_SCENE_SEED)
     try:
-        _KINDS[environment.filmed](policy, judged, path, episodes, seed, console)
+        if environment.filmed == "timeline":
+            _film_timeline(policy, judged, path, episodes, seed, console, median)
+        else:
+            _film_pictures(policy, judged, path, episodes, seed, console)
     except NotWritten:  # of no kind of film
         raise
     except (ValueError, RuntimeError, OSError, ImportError, mujoco.FatalError) as error:
@@ -122,12 +127,42 @@ def _film_pictures(
 
 
 def _film_timeline(
-    policy: Policy, environment: Environment, path: Path, episodes: int, seed: int, console: Console
+    policy: Policy,
+    environment: Environment,
+    path: Path,
+    episodes: int,
+    seed: int,
+    console: Console,
+    median: bool,
 ) -> None:
     envs: Any = environment.make(1)
     check_observation(policy, envs)
     policy.reset()
-    film_grasp(envs, lambda observation, envs: policy(observation), path, episodes, seed, console)
+
+    def choose(observation: Any, envs: Any) -> NDArray[Any]:
+        return policy(observation)
+
+    if median:
+        seed, episodes = median_seed(envs, choose, policy.reset, seed, episodes), 1
+        policy.reset()
+    film_grasp(envs, choose, path, episodes, seed, console)
+
+
+def median_seed(
+    envs: GraspVectorEnv,
+    choose: grasp_film.Choose,
+    reset: Callable[[], None],
+    seed: int,
+    episodes: int,
+) -> int:
+    """The seed of the median of some episodes, by duration; failures are longer than successes."""
+    envs.autoreset_mode = AutoresetMode.DISABLED
+    found = []
+    for one in range(seed, seed + episodes):
+        reset()
+        episode = grasp_film.play(envs, choose, one)
+        found.append((not episode.success, episode.end_s, one))
+    return sorted(found)[len(found) // 2][-1]
 
 
 def film_grasp(
@@ -160,12 +195,6 @@ def film_grasp(
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(compact=True))
     return Progress(*columns, console=console, transient=True)
-
-
-_KINDS: dict[str, Callable[[Policy, Environment, Path, int, int, Console], None]] = {
-    "pictures": _film_pictures,
-    "timeline": _film_timeline,
-}
 
 
 def titled(frames: Frames, title: str) -> Frames:

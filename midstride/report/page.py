@@ -16,22 +16,25 @@ from rich.table import Table
 from midstride.disk.files import write_whole
 from midstride.measure.statistics import (
     Array,
-    Estimate,
-    area,
+    Comparison,
     by_arm,
     compare,
-    estimate,
     groups,
     iqm,
+    mean_of,
     paired,
 )
+from midstride.report import decided
 from midstride.report.curves import save_figure
-from midstride.report.parts import CSS, html_table, image
+from midstride.report.parts import CSS, html_table, image, markdown_table, p_text, spread_text
 from midstride.scale.words import format_return, label, plain, saved
 from midstride.settings import shown
 from midstride.sweep.disk import SWEEP, TABLE, read_about, read_table, write_csv
 
-REPORT_FILES = ("report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv")
+REPORT_FILES = (
+    "report.html", "sorted.png", "marginals.png", "arms.csv", "pairs.csv", "claims.md",
+    "sensitivity.md", "strata.md",
+)  # fmt: skip
 Rows = Sequence[Mapping[str, str]]
 _MOST_ARMS, _MOST_PANELS = 64, 128
 _LINES = ("-", "--", ":", "-.")
@@ -39,7 +42,8 @@ _LINES = ("-", "--", ":", "-.")
 
 def write_report(folder: Path, console: Console) -> None:
     """Write sorted.png, marginals.png, arms.csv, pairs.csv and report.html beside the table."""
-    name, swept, specification, rows = report_of(folder)
+    about, rows = report_of(folder)
+    name, swept, design = about["name"], about["swept"], about.get("design", {})
     returns = by_arm(rows)
     draws, values = paired(returns)
     failed = [row for row in rows if row["status"] != "done"]
@@ -47,11 +51,9 @@ def write_report(folder: Path, console: Console) -> None:
         console.print(f"{len(draws)} draws are finished in every arm: too few for a report yet.")
         return
     arms = list(returns)
-    summary = {
-        arm: (estimate(of_arm, area), estimate(of_arm, iqm), float(of_arm.max()))
-        for arm, of_arm in zip(arms, values, strict=True)
-    }
-    pairs = compare(arms, values)
+    by_name = dict(zip(arms, values, strict=True))
+    summary = {arm: (mean_of(v), float(iqm(v)), float(v.max())) for arm, v in by_name.items()}
+    pairs = compare(every_pair(by_name), by_name)
     figures = {
         "sorted": plot_sorted(arms, values, name),
         "marginals": plot_marginals(rows, draws, swept),
@@ -61,32 +63,60 @@ def write_report(folder: Path, console: Console) -> None:
     arm_table = [
         ["arm", "trials", "area under the curve", "interquartile mean", "best"],
         *(
-            [arm, str(len(draws)), _text(of_area), _text(of_iqm), format_return(best)]
-            for arm, (of_area, of_iqm, best) in summary.items()
+            [arm, str(len(draws)), spread_text(area), format_return(middle), format_return(best)]
+            for arm, (area, middle, best) in summary.items()
         ),
-    ]
-    pair_table = [
-        ["better", "than", "by (mean return)", "probability of improvement"],
-        *([p.arm, p.other, _text(p.difference), _text(p.improvement)] for p in pairs),
     ]
     write_csv(
         folder / "arms.csv",
-        ["arm", "draws", *_spread("area"), *_spread("iqm"), "best"],
-        ([a, len(draws), *astuple(s[0]), *astuple(s[1]), s[2]] for a, s in summary.items()),
+        ["arm", "draws", *_spread("area"), "iqm", "best"],
+        ([arm, len(draws), *astuple(s[0]), *s[1:]] for arm, s in summary.items()),
     )
     write_csv(
         folder / "pairs.csv",
-        ["arm", "other", *_spread("difference"), *_spread("improvement")],
-        ([p.arm, p.other, *astuple(p.difference), *astuple(p.improvement)] for p in pairs),
+        ["arm", "other", *_spread("difference"), "better", "p", "p_holm"],
+        ([p.arm, p.other, *astuple(p.difference), p.better, p.p, p.p_holm] for p in pairs),
     )
-    page = _page(name, len(draws), arm_table, pair_table, figures, rows, failed, specification)
+    shares, compared = decided.sensitivity(design, by_name)
+    decisions = {
+        "What was decided beforehand": ("claims", decided.claims(design, by_name)),
+        "How many draws fail": ("sensitivity", shares),
+        "Who fails less often": ("sensitivity", compared),
+        "By latency and execution": ("strata", decided.strata(rows, design, draws)),
+    }
+    for stem in ("claims", "sensitivity", "strata"):
+        texts = [markdown_table(lines) for s, lines in decisions.values() if s == stem and lines]
+        if texts:
+            write_whole(folder / f"{stem}.md", "\n".join(texts))
+    tables = {"Arms": arm_table, **{title: lines for title, (_, lines) in decisions.items()}}
+    tables["Pair by pair"] = pairs_table(pairs)
+    page = _page(about, len(draws), tables, figures, rows, failed)
     write_whole(folder / "report.html", page)
     _show(console, f"{name}: {len(draws)} paired draws", arm_table)
     console.print(saved(folder, "/report.html, table.csv, sorted.png, marginals.png"))
 
 
-def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
-    """Name, settings that differ, specification and table of a sweep, if they fit together."""
+def every_pair(returns: Mapping[str, Array]) -> list[tuple[str, str]]:
+    """Every arm against every other; the better by mean comes first."""
+    ordered = sorted(returns, key=lambda arm: -float(returns[arm].mean()))
+    return [(arm, other) for i, arm in enumerate(ordered) for other in ordered[i + 1 :]]
+
+
+def pairs_table(pairs: Sequence[Comparison]) -> list[list[str]]:
+    """Comparisons as lines of text."""
+    heading = ["arm", "against", "difference of mean returns", "better in", "p", "p, Holm", "so"]
+    return [
+        heading,
+        *(
+            [p.arm, p.other, spread_text(p.difference, "+"), f"{p.better:.0%}", p_text(p.p),
+             p_text(p.p_holm), p.verdict]
+            for p in pairs
+        ),
+    ]  # fmt: skip
+
+
+def report_of(folder: Path) -> tuple[dict[str, Any], Rows]:
+    """What a sweep says of itself, and its table, if they fit together."""
     rows, about = read_table(folder), read_about(folder)
     for name in about["swept"]:
         if name not in rows[0]:
@@ -97,7 +127,7 @@ def report_of(folder: Path) -> tuple[str, list[str], str, Rows]:
             f"{folder} has {len(arms)} arms and {len(about['swept'])} settings that differ: a "
             f"report is of at most {_MOST_ARMS} and {_MOST_PANELS}"
         )
-    return about["name"], about["swept"], about["specification"], rows
+    return about, rows
 
 
 # --- Plots ---------------------------------------------------------------------------------------
@@ -119,7 +149,10 @@ def plot_sorted(arms: Sequence[str], values: Array, title: str) -> Figure:
 
 
 def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Figure:
-    """Mean return by value of each drawn hyperparameter, one line per arm."""
+    """Mean return by value of each drawn hyperparameter, one line per arm; (draws) of each value.
+
+    A value of one draw is a cross of its own.
+    """
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     kept = [row for row in rows if int(row["draw"]) in set(draws) and row["status"] == "done"]
     drawn = [
@@ -138,10 +171,18 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
             if len(set(group[of_arm])) < 2:
                 continue
             returns = np.array([float(row["mean_return"]) for row in kept])
-            there = [k for k in range(len(labels)) if (of_arm & (group == k)).any()]
-            means = [returns[of_arm & (group == k)].mean() for k in there]
-            axes.plot(there, means, marker="o", ms=3, label=label(arm), **style)
-        axes.set_xticks(range(len(labels)), [_short(value) for value in labels], fontsize=7)
+            counts = [int((of_arm & (group == k)).sum()) for k in range(len(labels))]
+            means = [returns[of_arm & (group == k)].mean() if n else np.nan
+                     for k, n in enumerate(counts)]  # fmt: skip
+            # One draw is no mean: it stands alone, and no line leads to it.
+            joined = [mean if n > 1 else np.nan for mean, n in zip(means, counts, strict=True)]
+            axes.plot(range(len(labels)), joined, marker="o", ms=3, label=label(arm), **style)
+            alone = [k for k, n in enumerate(counts) if n == 1]
+            axes.plot(alone, [means[k] for k in alone], "x", ms=5, color=style["color"])
+        draws_of = [len({row["draw"] for row, k in zip(kept, group, strict=True) if k == which})
+                    for which in range(len(labels))]  # fmt: skip
+        ticks = [f"{_short(value)}\n({n})" for value, n in zip(labels, draws_of, strict=True)]
+        axes.set_xticks(range(len(labels)), ticks, fontsize=7)
         axes.set_title(label(name.replace("_", " ")), fontsize=10)
         axes.grid(alpha=0.3)
     lowest = min((float(row["mean_return"]) for row in kept), default=0.0)
@@ -160,7 +201,7 @@ def _styles(arms: Sequence[str]) -> list[dict[str, Any]]:
     """A colour for each arm; arms named "A, b" and "C, b" share b's colour and differ in line."""
     heads = list(dict.fromkeys(arm.partition(", ")[0] for arm in arms))
     tails = list(dict.fromkeys(arm.partition(", ")[2] for arm in arms))
-    if len(tails) < 2:
+    if len(tails) < 2 or "" in tails:
         return [{"color": f"C{i}"} for i in range(len(arms))]
     return [
         {
@@ -178,11 +219,6 @@ def _short(value: str) -> str:
 # --- Tables and page -----------------------------------------------------------------------------
 
 
-def _text(estimate: Estimate) -> str:
-    value, low, high = map(format_return, (estimate.value, estimate.low, estimate.high))
-    return f"{value} [{low}, {high}]"
-
-
 def _spread(name: str) -> list[str]:
     return [name, f"{name}_low", f"{name}_high"]
 
@@ -197,35 +233,36 @@ def _show(console: Console, title: str, lines: Sequence[Sequence[str]]) -> None:
 
 
 def _page(
-    name: str,
+    about: Mapping[str, Any],
     draws: int,
-    arm_table: Sequence[Sequence[str]],
-    pair_table: Sequence[Sequence[str]],
+    tables: Mapping[str, Sequence[Sequence[str]]],
     figures: Mapping[str, Figure],
     rows: Rows,
     failed: Rows,
-    specification: str,
 ) -> str:
     notes = "" if not failed else f"<p class=note>{len(failed)} trials failed; see the table.</p>"
     every = [list(rows[0]), *([_number(cell) for cell in row.values()] for row in rows)]
+    arms, *others = [(title, lines) for title, lines in tables.items() if lines]
+    below = "\n".join(
+        f"<h2>{html.escape(title)}</h2><div class=wide>{html_table(lines, 'text')}</div>"
+        for title, lines in others
+    )
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{html.escape(name)}: midstride sweep</title><style>{CSS}</style>
-<h1>{html.escape(name)}</h1>
-<p class=note>{draws} paired draws in each of {len(arm_table) - 1} arms. In brackets: 95 % bootstrap
-intervals over draws.</p>{notes}
+<title>{html.escape(about["name"])}: midstride sweep</title><style>{CSS}</style>
+<h1>{html.escape(about["name"])}</h1>
+<p class=note>{draws} paired draws in each of {len(arms[1]) - 1} arms. In brackets: 95 % intervals
+over draws (Student's t). Comparisons are within draws; p for one of them, and for there being so
+many (Holm).</p>{notes}
 <h2>Every trial, sorted</h2>
 <p>A larger area under a line means that fewer choices of hyperparameters fail.</p>
 {image(figures["sorted"], "Return of every trial, sorted")}
-{html_table(arm_table)}
-<h2>Pair by pair</h2>
-<p>The same draws in two arms. Probability of improvement: the share of draws in which the first is
-better; 0.5 is no difference.</p>
-{html_table(pair_table, "text")}
+{html_table(arms[1])}
+{below}
 <h2>Which hyperparameters mattered</h2>
 {image(figures["marginals"], "Mean return by value of each hyperparameter")}
 <h2>Every trial</h2><div class=wide>{html_table(every)}</div>
-<h2>What was swept</h2><pre>{html.escape(specification)}</pre>
+<h2>What was swept</h2><pre>{html.escape(about["specification"])}</pre>
 </html>
 """
 

@@ -13,19 +13,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from midstride.disk.files import versions, write_whole
-from midstride.disk.read import Hints, Missing, damage_of, read_csv, read_json
-from midstride.disk.runs import CONFIG, claimed, read_record, read_result
+from midstride.disk.files import write_whole
+from midstride.disk.read import Hints, Missing, check_record, damage_of, read_csv, read_json
+from midstride.disk.runs import CONFIG, claimed, is_of, read_record, read_result
+from midstride.settings import Range
 
 SWEEP, TABLE, FAILURE = "sweep.json", "table.csv", "failure.json"
 _COLUMNS = ("arm", "draw", "status", "mean_return")
 MOST_ROWS = 200_000
 _ABOUT: Hints = {"name": str, "swept": tuple[str, ...], "specification": str}
+_Table: Any = dict
+_DESIGN: Hints = {
+    "controls": tuple[str, ...], "compare": tuple[_Table, ...],
+    "fails_below": Annotated[float, Range(0, 1)],
+}  # fmt: skip
 # Begins a formula in one spreadsheet or another; the last four are theirs of East Asia.
 _FORMULA = ("=", "+", "-", "@", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-OLD = "trials-of-before"  # holds trials that other settings or another version made
+LATE = ", run at the latency"  # after the name of a control: its policies where the draw lives
+OLD = "trials-of-before"  # holds trials that other settings or other code made
 
 
 def claim(folder: Path, record: Mapping[str, Any]) -> None:
@@ -39,13 +46,13 @@ def claim(folder: Path, record: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
 
 
-def outcome(run: Path, hash: str) -> dict[str, Any] | None:
+def outcome(run: Path, hash: str, any_code: bool = False) -> dict[str, Any] | None:
     """What came of a trial: its result, or {"reason": ...}, or None if it has not ended.
 
-    A result counts only if it is of these settings, and of this version of midstride.
+    A result counts only if it is of these settings, and of this code (unless `any_code`).
     """
     result = read_result(run)
-    if result is not None and _is_of(result, hash, result.get("version")):
+    if result is not None and is_of(result, hash, any_code):
         return result
     if result is None:
         with suppress(Missing):
@@ -53,15 +60,13 @@ def outcome(run: Path, hash: str) -> dict[str, Any] | None:
     return None
 
 
-def put_aside(folder: Path, place: Path, hash: str) -> bool:
+def put_aside(folder: Path, place: Path, hash: str, any_code: bool = False) -> bool:
     """Move a run away that cannot be gone on with; whether there was one. Nothing is lost."""
     run = folder / place
     if not (run / CONFIG).exists():
         return False
     record = read_record(run)
-    result = read_result(run) or {"hash": hash, "version": versions().get("midstride")}
-    made_by = record.get("versions", {}).get("midstride")
-    if _is_of(record, hash, made_by) and _is_of(result, hash, result.get("version")):
+    if all(is_of(one, hash, any_code) for one in (record, read_result(run) or record)):
         return False
     number = 1
     while (aside := folder / OLD / f"{number}" / place.relative_to(place.parts[0])).exists():
@@ -70,10 +75,6 @@ def put_aside(folder: Path, place: Path, hash: str) -> bool:
     with claimed(run):  # or it is in use
         run.rename(aside)
     return True
-
-
-def _is_of(record: Mapping[str, Any], hash: str, version: str | None) -> bool:
-    return record.get("hash") == hash and version == versions().get("midstride")
 
 
 def record_failure(run: Path, reason: str) -> None:
@@ -143,7 +144,12 @@ def read_table(folder: Path) -> list[dict[str, str]]:
 
 def read_about(folder: Path) -> dict[str, Any]:
     """What a sweep's folder says of it: its name, the settings that differ, its specification."""
-    return read_json(folder / SWEEP, _ABOUT)
+    about = read_json(folder / SWEEP, _ABOUT, {"design": dict})
+    with damage_of(folder / SWEEP):
+        design = check_record(about.get("design", {}), {}, _DESIGN)
+        for one in design.get("compare", ()):
+            check_record(one, {"arm": str, "other": str, "expected": str})
+    return {**about, "design": design}
 
 
 def _number(text: str) -> float | None:

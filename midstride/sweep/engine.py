@@ -21,7 +21,9 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from midstride.disk.code import code_version
 from midstride.disk.files import NOT_WRITTEN
+from midstride.disk.runs import read_result
 from midstride.latency_text import latency_name
 from midstride.learn.agents import Training
 from midstride.scale.jobs import KILLED, Engine, Job
@@ -67,30 +69,41 @@ def run_grid(
     engine: Engine,
     console: Console,
     retry_failed: bool = False,
+    any_code: bool = False,
 ) -> Grid:
     """Run what has not been run yet, and write table.csv; an error if every trial failed.
 
     trials: draws in each arm, or all combinations if None
+    any_code: take trials that other code made, if their settings agree
     """
     every = expand(spec, trials)
     check_trials(every)
+    code_version()  # as it is now: it may be changed while trials run
     claim(folder, _record(spec, every))
-    ended = {trial: outcome(folder / trial.place, trial.training.hash) for trial in every}
+    ended = {t: outcome(folder / t.place, t.training.hash, any_code) for t in every}
     if retry_failed:
         ended = {t: None if found and "reason" in found else found for t, found in ended.items()}
     waiting = [trial for trial, found in ended.items() if found is None]
-    aside = sum(put_aside(folder, trial.place, trial.training.hash) for trial in waiting)
+    aside = sum(put_aside(folder, t.place, t.training.hash, any_code) for t in waiting)
     if aside:
         console.print(
-            f"{aside} trials were made by other settings or by another version of midstride: they "
-            f"are in {folder / OLD}, and are trained again.",
+            f"{aside} trials were made by other settings or by other code: they are in "
+            f"{folder / OLD}, and are trained again.",
             markup=False,
         )
     display = _Display(spec, ended)
     with Live(display, console=console, refresh_per_second=2):
-        _run(spec, every, waiting, folder, engine, display)
-    grid = gather(spec, every, folder)
+        _run(spec, every, waiting, folder, engine, display, any_code)
+    grid = gather(spec, every, folder, any_code)
     write_table(folder, grid.rows)
+    done = sum(map(len, grid.results.values()))
+    others = sum(read_result(folder / trial.place) is not None for trial in every) - done
+    if others:
+        console.print(
+            f"{others} trials were finished by other code than the sweep began "
+            "with, which was changed meanwhile: the same command trains them again.",
+            markup=False,
+        )
     reasons = Counter(row["reason"] for row in grid.failed)
     for reason, count in reasons.items():
         console.print(Text.assemble((f"{count} failed", "red"), ": ", printable(reason)))
@@ -124,6 +137,7 @@ def _run(
     folder: Path,
     engine: Engine,
     display: _Display,
+    any_code: bool,
 ) -> None:
     """Trials that were killed are tried again; other failures are recorded."""
     for _ in range(1 + RETRIES):
@@ -140,7 +154,7 @@ def _run(
                 (folder / trial.place / FAILURE).unlink(missing_ok=True)
             display.update(trial, kind, content)
             if kind in ("result", "error"):
-                write_table(folder, gather(spec, every, folder).rows)
+                write_table(folder, gather(spec, every, folder, any_code).rows)
         waiting = killed
         if not waiting:
             return
@@ -153,12 +167,12 @@ def _job(folder: Path, trial: Trial) -> Job:
     return Job(name, trial.training, folder / trial.place, unfinished="resume")
 
 
-def gather(spec: Spec, trials: Sequence[Trial], folder: Path) -> Grid:
+def gather(spec: Spec, trials: Sequence[Trial], folder: Path, any_code: bool = False) -> Grid:
     """What lies on disk of the trials that have ended, in their order."""
     arms = spec.arms
     grid = Grid([], {a: [] for a in arms}, {a: [] for a in arms}, {a: [] for a in arms})
     for trial in trials:
-        found = outcome(folder / trial.place, trial.training.hash)
+        found = outcome(folder / trial.place, trial.training.hash, any_code)
         if found is None:
             continue
         grid.rows.append(_row(spec, trial, found))
@@ -198,6 +212,7 @@ def _record(spec: Spec, trials: Sequence[Trial]) -> dict[str, Any]:
         "draws": 1 + max(trial.draw for trial in trials),
         "arms": list(spec.arms),
         "swept": list(spec.swept),
+        "design": spec.design.to_dict(),
         "specification": spec.source,
     }
 

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -27,6 +27,7 @@ from midstride.learn.agent_settings import RunSettings
 from midstride.learn.agents import Training, agent_called
 from midstride.settings import Range as Bounds
 from midstride.settings import Settings, check_name, checked, one_line, shown, types_of
+from midstride.sweep.design import KEYS, Design, frozen, read_design, with_budget
 from midstride.tasks.registry import from_file, settings_of
 
 _MOST_TRIES = 1000  # draws in a row that may be excluded
@@ -97,6 +98,7 @@ class Spec:
     seed: int = 0  # of the draws
     first_seed: int = 0  # of the training of draw 0; they count up
     source: str = ""  # the text that it was read from
+    design: Design = field(default_factory=Design)
 
     @property
     def hash(self) -> str:
@@ -105,7 +107,8 @@ class Spec:
     @property
     def swept(self) -> tuple[str, ...]:
         """Settings that differ between trials, in the order of the specification."""
-        varying = [name for name, setting in self.common.items() if _is_space(setting)]
+        varying = [name for stratum in self.design.strata for name in stratum]
+        varying += [name for name, setting in self.common.items() if _is_space(setting)]
         varying += [name for arm in self.arms.values() for name in arm]
         return tuple(dict.fromkeys(varying))
 
@@ -174,13 +177,15 @@ def parse_spec(source: str, name: str, folder: Path | None = None, trust: bool =
     with in_file(f"the specification {name}"):
         content = from_file(content, folder, trust)
     for key in content:
-        check_name(key, ("common", "arms", "exclude", "seed"), f"part of the specification {name}:")
+        known = ("common", "arms", "exclude", "seed", *KEYS)
+        check_name(key, known, f"part of the specification {name}:")
     seed = content.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {shown(repr(seed))}")
     checked("seed", seed, Annotated[int, Bounds(0, 10**6)])
     common = _settings(content.get("common", {}), "[common]")
     tables = _table(content.get("arms", {}), "[arms]", "tables, one for each arm") or {"all": {}}
+    tables |= _table(content.get("controls", {}), "[controls]", "tables, one for each control")
     if len(tables) > _MOST_ARMS:
         raise ValueError(f"there are {len(tables):,} arms, and at most {_MOST_ARMS:,} are compared")
     arms = {arm: _settings(table, _place(arm)) for arm, table in tables.items()}
@@ -192,7 +197,8 @@ def parse_spec(source: str, name: str, folder: Path | None = None, trust: bool =
             f"exclude must be tables, each written as [[exclude]], got {shown(repr(rules))}"
         )
     exclude = tuple({key: _hashable(value) for key, value in rule.items()} for rule in rules)
-    spec = Spec(name, common, arms, exclude, seed, 1000 * seed, source)
+    design = read_design(content, list(arms))
+    spec = Spec(name, common, arms, exclude, seed, 1000 * seed, source, design)
     check_spec(spec)
     return spec
 
@@ -261,6 +267,9 @@ def check_spec(spec: Spec) -> None:
             every.setdefault(name, []).extend(hints)
     with _at("[common]"):
         for name, setting in spec.common.items():
+            _check_setting(name, setting, every)
+    with _at("[[strata]]"):
+        for name, setting in itertools.chain(*(s.items() for s in spec.design.strata)):
             _check_setting(name, setting, every)
     with _at("[[exclude]]"):
         for name, value in itertools.chain(*(rule.items() for rule in spec.exclude)):
@@ -359,7 +368,12 @@ def _training(spec: Spec, arm: str, values: Mapping[str, Any], draw: int) -> Tra
     known = _types(settled["task"], settled["agent"])
     settled = {name: value for name, value in settled.items() if name in known}
     with _at(f"{_place(arm)}, draw {draw}"):
-        return Training.of(**settled, seed=spec.first_seed + draw)
+        training = Training.of(**settled, seed=spec.first_seed + draw)
+        if arm in spec.design.controls:
+            training = frozen(training)
+        if spec.design.simulated_s is not None:
+            training = with_budget(training, spec.design.simulated_s, values)
+        return training
 
 
 def _draw(spec: Spec, name: str, setting: Setting, i: int, attempt: int) -> Any:
@@ -378,6 +392,7 @@ def _random(spec: Spec) -> Iterator[dict[str, Any]]:
     for i in itertools.count():
         for attempt in range(_MOST_TRIES):
             drawn = {k: _draw(spec, k, setting, i, attempt) for k, setting in spec.common.items()}
+            drawn |= stratum_of(spec, i)
             if not _excluded(spec, drawn):
                 yield drawn
                 break
@@ -385,7 +400,15 @@ def _random(spec: Spec) -> Iterator[dict[str, Any]]:
             raise ValueError(f"[[exclude]] of {spec.name} leaves next to nothing to draw")
 
 
+def stratum_of(spec: Spec, draw: int) -> Mapping[str, Any]:
+    """The settings that a draw has because of its place among the others."""
+    strata = spec.design.strata
+    return strata[draw % len(strata)] if strata else {}
+
+
 def _grid(spec: Spec) -> Iterator[dict[str, Any]]:
+    if spec.design.strata:
+        raise ValueError("strata are for random draws: give --trials N")
     settings = itertools.chain(spec.common.items(), *(arm.items() for arm in spec.arms.values()))
     for name, setting in settings:
         if isinstance(setting, Range):

@@ -11,8 +11,10 @@ from rich.console import Console
 from midstride.disk.runs import RESULT, Run, read_record, read_result
 from midstride.learn.agents import Training
 from midstride.learn.trainer import final_episodes
+from midstride.measure.evaluate import Episode
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
+from midstride.paper.judged import judged
 from midstride.paper.latencies import each_latency
 from midstride.paper.regimes import (
     LEARNED_S,
@@ -143,14 +145,16 @@ def test_what_cannot_be_set_is_named(text, error):
 
 def test_arms_are_called_by_name_or_by_how_it_begins():
     assert list(with_arms(read_spec("table1"), ["2", "5"]).arms) == [
-        "2: blocking, penalty", "5: concurrent, penalty, VTG",
+        "2: blocking", "5: vector-to-go",
     ]  # fmt: skip
     assert list(with_arms(read_spec("grasp-latencies"), ["60ms"]).arms) == [
         "60ms, unaware", "60ms, vector-to-go",
     ]  # fmt: skip
     assert list(with_arms(read_spec("grasp-ablation"), ["no shifts"]).arms) == ["no shifts"]
-    with pytest.raises(ValueError, match="table1 has no arm 9: choose from 1, 2, 3, 4, 5, 6, 7"):
-        with_arms(read_spec("table1"), ["2", "9"])
+    with pytest.raises(
+        ValueError, match="table1 has no arm 10: choose from 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    ):
+        with_arms(read_spec("table1"), ["2", "10"])
 
 
 def test_a_folder_is_named_by_what_is_unusual():
@@ -265,7 +269,9 @@ def test_a_failed_training_is_told_and_tried_again(tmp_path, monkeypatch):
 def test_latencies(tmp_path):
     out = reproduce("latencies", tmp_path, set=TINY, seeds=1, episodes=3)
     returns = rows(out / "returns.csv")
-    assert len(returns) == 4 * 5 * 3
+    assert len(returns) == 5 * 5 * 3
+    late = [row for row in returns if row["kind"] == "blocking, run at the latency"]
+    assert len({row["return"] for row in late}) > 3  # another at another latency
     assert {float(row["latency_s"]) for row in returns} == {0, 0.005, 0.01, 0.025, 0.05}
     assert list(markdown(out / "table.md")) == list(read_spec("latencies").arms)
     assert (out / "latencies.png").stat().st_size > 5000
@@ -308,7 +314,7 @@ def test_expectations_are_held_against_intervals():
 def test_a_latency_means_at_evaluation_what_it_meant_in_training():
     """One that is always drawn, of those that were: t_AS stays scaled by the longest."""
     training = Training.of("pointmass", latency="episode:0,25ms,50ms", period="50ms")
-    models = each_latency(training)
+    models = each_latency(training, [0, 0.025, 0.05])
     assert list(models) == [0, 0.025, 0.05]
     knows = training.with_(knowledge=("selection_time",), latency=models[0.025])
     envs = knows.environment.make(4)
@@ -335,9 +341,69 @@ def test_figure(tmp_path, monkeypatch):
     assert record["seconds"] == 8 * 60
     pair = rows(out / "pairs.csv")[0]
     assert (pair["arm"], float(pair["difference"])) == ("b", pytest.approx(0.05))
-    assert float(pair["improvement"]) == pytest.approx(1)
+    assert (float(pair["better"]), float(pair["p_holm"])) == (1, pytest.approx(0, abs=1e-9))
     assert (out / "report.html").exists()
     assert not (out / "trials").exists()
+
+
+def test_controls_are_run_at_the_latency_of_their_draw(tmp_path, monkeypatch):
+    source = """
+simulated_s = 10
+[common]
+task = "pointmass"
+num_envs = 4
+[[strata]]
+latency = "25ms"
+execution = "25ms"
+[[strata]]
+latency = "50ms"
+execution = "0"
+[arms.plain]
+[controls.blocking]
+[[compare]]
+arm = "plain"
+other = "blocking, run at the latency"
+expected = "less"
+"""
+    monkeypatch.setattr("midstride.paper.study.read_spec", lambda name: parse_spec(source, name))
+    pretend_to_train(monkeypatch, lambda t: 0.1 if t["latency"] != "0" else 0.9)
+    asked = []
+
+    def judged(training, folder, name, **changes):
+        asked.append((training["period"], changes["latency"], changes["execution"]))
+        return {"returns": [0.8 + 0.01 * training.run.seed] * 4}
+
+    monkeypatch.setattr("midstride.paper.figure2.judged", judged)
+    out = reproduce("figure2a", tmp_path, trials=4)
+    assert asked == [("50ms", "25ms", "25ms"), ("50ms", "50ms", "0")] * 2
+    table = rows(out / "table.csv")
+    late = [row for row in table if row["arm"] == "blocking, run at the latency"]
+    assert [float(row["mean_return"]) for row in late] == pytest.approx([0.8, 0.81, 0.82, 0.83])
+    assert [row["latency"] for row in late] == ["25ms", "50ms"] * 2
+    claim = markdown(out / "claims.md")["plain"]
+    assert claim[0] == "blocking, run at the latency"
+    assert claim[5] == "as expected"
+    assert (out / "sensitivity.md").read_text().count("plain") == 2
+    assert "latency 50ms | 2 |" in (out / "strata.md").read_text()
+    assert len(rows(out / "curves.csv")) == 8
+
+
+def test_what_other_policies_get_elsewhere_is_made_once(tmp_path, monkeypatch):
+    training = Training.of("pointmass", period="50ms")
+    played = []
+
+    def final_episodes(policy, environment, run):
+        played.append(environment)
+        return [Episode(float(k), 1, 1.0, 0.0) for k in range(3)]
+
+    monkeypatch.setattr("midstride.paper.judged.final_episodes", final_episodes)
+    monkeypatch.setattr("midstride.paper.judged.load", lambda folder: None)
+    for _ in range(2):
+        found = judged(training, tmp_path, "late", latency="25ms")
+    assert found["returns"] == [0, 1, 2]
+    assert [environment.latency for environment in played] == ["25ms"]
+    judged(training, tmp_path, "late", latency="50ms")  # another question
+    assert len(played) == 2
 
 
 # --- Grasping
@@ -347,8 +413,9 @@ def test_table1_and_again_from_what_it_left(tmp_path, monkeypatch):
     """Two rows, two seeds, trained for a moment: everything that is promised is written."""
     filmed = []
 
-    def film_run(run, path, episodes, seed, console):
+    def film_run(run, path, episodes, seed, console, median):
         filmed.append(run)
+        assert median
         for ending in (".mp4", ".png"):
             path.with_suffix(ending).write_text(run.parent.name)
         return True
@@ -357,25 +424,27 @@ def test_table1_and_again_from_what_it_left(tmp_path, monkeypatch):
     options = {"set": TINY_GRASP, "seeds": 2, "arms": ("2", "5")}
     out = reproduce("table1", tmp_path, **options)
     assert {path.name for path in out.iterdir()} == {
-        "table.md", "table.csv", "comparison.md", "episodes.csv", "table.png", "curves.png",
-        "cost.md", "config.json", "row2.mp4", "row2.png", "row5.mp4", "row5.png",
+        "table.md", "table.csv", "comparison.md", "smoothness.md", "claims.md", "episodes.csv",
+        "household.csv", "table.png", "curves.csv", "curves.png", "cost.md", "config.json",
+        "row2.mp4", "row2.png", "row5.mp4", "row5.png",
     }  # fmt: skip
-    assert (out / "row2.mp4").read_text() == "2-blocking-penalty"
-    assert (out / "row5.mp4").read_text() == "5-concurrent-penalty-vtg"
+    assert (out / "row2.mp4").read_text() == "2-blocking"
+    assert (out / "row5.mp4").read_text() == "5-vector-to-go"
     table = markdown(out / "table.md")
-    late = "2 run concurrently: blocking, penalty"
-    assert list(table) == ["2: blocking, penalty", late, "5: concurrent, penalty, VTG"]
-    assert table["2: blocking, penalty"][-3] == "91.53 % ± 1.04"
+    late, scripted = "2: blocking, run concurrently", ["scripted, blocking", "scripted, concurrent"]
+    assert list(table) == ["2: blocking", late, "5: vector-to-go", *scripted]
+    assert table["2: blocking"][-3] == "91.53 % ± 1.04"
+    assert all(table[row][3] for row in ("2: blocking", late, "5: vector-to-go"))  # household
     assert table[late][-3] == ""
     assert list(markdown(out / "comparison.md")) == list(table)
     assert "nan" not in (out / "comparison.md").read_text()
     episodes = rows(out / "episodes.csv")
-    assert len(episodes) == 3 * 2 * 8
+    assert len(episodes) == 3 * 2 * 8 + 2 * 8
     durations = {
         row["row"]: [float(e["duration_s"]) for e in episodes if e["row"] == row["row"]]
         for row in episodes
     }
-    assert list(durations) == ["2", "2 run concurrently", "5"]
+    assert list(durations) == ["2", "2 run concurrently", "5", *scripted]
     assert max(durations["2 run concurrently"]) <= 6.0 + 1e-6  # 20 steps of 300 ms
     assert max(durations["2"]) > 6.0
     cost = (out / "cost.md").read_text()
@@ -384,6 +453,12 @@ def test_table1_and_again_from_what_it_left(tmp_path, monkeypatch):
     assert len(stamps) == 4
     reproduce("table1", tmp_path, **options)
     assert len(filmed) == 2  # not again
+    kept = {p: p.read_bytes() for p in out.iterdir() if p.suffix == ".md"}
+    for path in (*kept, out / "table.png"):
+        path.unlink()
+    reproduce("table1", tmp_path, show=True, **options)  # from the episodes alone
+    assert all(p.read_bytes() == text for p, text in kept.items() if p.name != "cost.md")
+    assert (out / "table.png").exists()
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
 
 
@@ -394,13 +469,13 @@ def test_the_gap_at_each_latency_is_told(tmp_path, monkeypatch):
     assert {(t["latency"], len(t["knowledge"])) for t in trained.values()} == set(shares)
     assert all(t["step_penalty"] == 0.01 for t in trained.values())
     assert {path.name for path in out.iterdir()} == {
-        "table.md", "gap.md", "episodes.csv", "latencies.png", "curves.png", "cost.md",
-        "config.json",
+        "table.md", "gap.md", "episodes.csv", "latencies.png", "curves.csv", "curves.png",
+        "cost.md", "config.json",
     }  # fmt: skip
     gaps = markdown(out / "gap.md")
     assert list(gaps) == ["60ms", "240ms"]
-    assert gaps["60ms"][0].startswith("+5.0 (")
-    assert gaps["240ms"][0].startswith("+50.0 (")
+    assert gaps["60ms"][1].startswith("+5.0 (")
+    assert gaps["240ms"][1].startswith("+50.0 (")
     assert len(rows(out / "episodes.csv")) == 4 * 3 * 20
     assert json.loads((out / "config.json").read_text())["seconds"] == 4 * 3 * 60
 
@@ -420,7 +495,7 @@ def test_each_addition_of_ours_is_taken_away_once(tmp_path, monkeypatch):
     }
     success = {arm: cells[0].split()[0] for arm, cells in markdown(out / "table.md").items()}
     assert success == {k: "50.0%" if k == "newest weights" else "75.0%" for k in trained}
-    changes = {arm: cells[0].split()[0] for arm, cells in markdown(out / "difference.md").items()}
+    changes = {arm: cells[1].split()[0] for arm, cells in markdown(out / "difference.md").items()}
     assert changes == {
         k: "-25.0" if k == "newest weights" else "+0.0" for k in trained if k != "as it is"
     }
@@ -437,7 +512,7 @@ def test_a_training_of_another_experiment_is_taken_as_it_is(tmp_path, monkeypatc
     spec = with_arms(read_spec("table1"), ["4", "5"])
     options = GridOptions(seeds=1)
     train(Study(spec, tmp_path / "out", tmp_path / "runs" / "table1", options), options, QUIET)
-    assert list(trained) == ["4: concurrent, penalty"]
+    assert list(trained) == ["4: unaware"]
     assert len(list(tmp_path.rglob(RESULT))) == len(results) + 2
 
 

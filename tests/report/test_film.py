@@ -12,7 +12,8 @@ from rich.console import Console
 from midstride.envs.wrapped import WrappedEnvs
 from midstride.learn.agents import Training
 from midstride.learn.train import train
-from midstride.report.film import film, film_run, side_by_side, titled
+from midstride.report import grasp_film
+from midstride.report.film import film, film_run, median_seed, side_by_side, titled
 from midstride.sim.follow import Follower
 from midstride.tasks.registry import environment_from
 
@@ -126,6 +127,20 @@ def test_a_run_is_filmed_or_it_is_said_why_not(tmp_path, monkeypatch, capsys):
     assert not film_run(run, tmp_path / "other", 1, 0, Console(width=200))
     assert "is not filmed: no [picture] today" in capsys.readouterr().out
     assert not (tmp_path / "other.mp4").exists()
+
+
+def test_the_median_episode_counts_failures_as_the_longest(monkeypatch):
+    ends = {5: (True, 3.0), 6: (False, 1.0), 7: (True, 2.0), 8: (True, 2.5), 9: (False, 6.0)}
+    resets = []
+
+    def play(envs, choose, seed):
+        success, end_s = ends[seed]
+        return grasp_film.Episode("", success=success, end_s=end_s)
+
+    monkeypatch.setattr(grasp_film, "play", play)
+    envs = type("Envs", (), {})()
+    assert median_seed(envs, None, lambda: resets.append(1), 5, 5) == 5  # 2, 2.5, 3, failed, failed
+    assert len(resets) == 5
 
 
 def test_films_beside_each_other():

@@ -9,11 +9,8 @@ from rich.console import Console
 from scipy import stats
 
 from midstride.measure.statistics import (
-    area,
-    better,
     by_arm,
     compare,
-    estimate,
     groups,
     iqm,
     paired,
@@ -29,24 +26,16 @@ def test_iqm_is_scipys_trimmed_mean():
         assert iqm(values) == pytest.approx(stats.trim_mean(values, 0.25))
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_distribution():
-    values = np.random.default_rng(1).normal(10, 2, 400)
-    found = estimate(values, area)
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert (found.low, found.high) == pytest.approx(
-        (values.mean() - half, values.mean() + half), abs=0.02
-    )
-
-
-def test_probability_of_improvement_counts_ties_half():
-    assert better(np.array([1.0, 2.0, -1.0, 0.0])) == pytest.approx(0.625)
-    low, high = np.arange(20.0), np.arange(20.0) + 5
-    (pair,) = compare(["worse", "good"], np.array([low, high]))
-    assert (pair.arm, pair.other) == ("good", "worse")
-    assert (pair.improvement.value, pair.improvement.low) == (1, 1)
+def test_pairs_are_compared_within_draws_and_corrected_together():
+    low = np.arange(20.0)
+    returns = {"worse": low, "good": low + 5, "noise": low + np.resize([1.0, -1.0, 0.0], 20)}
+    first, second = compare([("good", "worse"), ("noise", "worse")], returns)
     # within pairs the difference is certain, although the arms overlap
-    assert (pair.difference.low, pair.difference.high) == (5, 5)
+    assert (first.difference.low, first.difference.high, first.better) == (5, 5, 1)
+    assert (first.p_holm, first.verdict) == (0, "more")
+    assert second.better == pytest.approx((7 + 0.5 * 6) / 20)
+    assert second.p == pytest.approx(stats.ttest_rel(returns["noise"], low).pvalue)
+    assert second.verdict == "no difference shown"
 
 
 def test_groups_of_a_hyperparameter():

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from midstride.disk.code import code_version
 from midstride.disk.runs import Run, read_result
 from midstride.report.page import write_report
 from midstride.scale.engines import make_engine
@@ -273,7 +274,7 @@ def test_a_sweep_of_failures_alone_is_an_error(tmp_path):
     assert [row["status"] for row in read_table(tmp_path)] == ["failed"] * 4
 
 
-def test_trials_of_another_version_are_put_aside_and_trained_again(tmp_path):
+def test_trials_of_other_code_are_put_aside_and_trained_again(tmp_path):
     spec, trained = parse_spec(TINY, "tiny"), []
 
     def engine(jobs):
@@ -283,11 +284,13 @@ def test_trials_of_another_version_are_put_aside_and_trained_again(tmp_path):
     grid = run_grid(spec, 1, tmp_path, engine, QUIET)
     (run,) = grid.folders["nothing"]
     record = (run / "result.json").read_text()
-    (run / "result.json").write_text(record.replace(grid.results["nothing"][0]["version"], "0.0"))
+    (run / "result.json").write_text(record.replace(code_version(), "another"))
+    assert "another" in (run / "result.json").read_text()
+    run_grid(spec, 1, tmp_path, engine, QUIET, any_code=True)
     run_grid(spec, 1, tmp_path, engine, QUIET)
-    assert trained == [["nothing #0", "vector-to-go #0"], ["nothing #0"]]
+    assert trained == [["nothing #0", "vector-to-go #0"], [], ["nothing #0"]]
     (aside,) = (tmp_path / OLD).rglob("result.json")  # nothing is lost
-    assert '"version": "0.0"' in aside.read_text()
+    assert '"code": "another"' in aside.read_text()
 
 
 def test_another_specification_is_refused(tmp_path):

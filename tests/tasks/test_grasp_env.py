@@ -535,8 +535,12 @@ def test_jerk_of_known_motions(turns):
         one = np.ones(1, int)
         decision = Decision(0 * one, 75 * one, [], trail)
         measures.add(decision, np.zeros((1, 4)), np.ones(1, bool))
-        found = measures.report(np.ones(1, bool), np.zeros((1, 4)))["jerk"][0]
-        assert found == pytest.approx(6 * cubic, rel=0.05, abs=0.3)
+        found = measures.report(np.ones(1, bool), np.zeros((1, 4)))
+        assert found["jerk"][0] == pytest.approx(6 * cubic, rel=0.05, abs=0.3)
+        seconds = 75 * TICK_S
+        assert found["squared_jerk"][0] == pytest.approx(36 * cubic**2 * seconds, rel=0.1, abs=0.1)
+        went = cubic * times[-1] ** 3 + square * times[-1] ** 2
+        assert found["path_m"][0] == pytest.approx(went, abs=2e-4)
 
 
 def test_completion_by_hand():
@@ -713,3 +717,55 @@ def test_a_lost_command_ends_nothing():
         assert not terminated[0]
         assert info["lost"][0]
         assert (info["previous_action"] == 0).all()
+
+
+# --- What moves: velocity, and frames of earlier captures
+
+
+def test_the_hand_s_velocity_is_the_slope_of_its_places():
+    env = GraspVectorEnv(
+        2, 1, observation="state", hand_velocity=True, latency="20ms", period="20ms", scenes=8
+    )
+    env.reset(seed=0)
+    columns = [env.layout.columns.index(name) for name in ("vx", "vy", "vz", "vyaw")]
+    action = np.tile([1.0, -0.5, 0.3, 0.4, 0, 0, 0], (2, 1))
+    places, speeds = [], []
+    for _ in range(18):
+        observation, *_ = env.step(action)
+        places.append(env.world.pose())
+        speeds.append(observation[:, columns] * SCALE)
+    # Up to speed, the mean of two velocities, 20 ms apart, is about the slope between.
+    slopes = (np.diff(places, axis=0) / 0.02)[-4:]
+    between = ((np.array(speeds)[1:] + speeds[:-1]) / 2)[-4:]
+    assert np.abs(slopes[..., :3]).max() > 0.1
+    np.testing.assert_allclose(between, slopes, rtol=0.05, atol=0.005)
+
+
+@pytest.mark.parametrize("observation", ["image", "state"])
+def test_frames_are_those_of_the_captures_before(observation):
+    settings = {"observation": observation, "image_size": 16, "scenes": 8, "max_steps": 3}
+    one, two = GraspVectorEnv(2, 1, **settings), GraspVectorEnv(2, 1, frames=2, **settings)
+
+    def parts(env, found):
+        if observation == "state":
+            return found
+        return found["image"]
+
+    size = 3 if observation == "image" else len(one.layout.columns)
+    before = first = parts(one, one.reset(seed=3)[0])
+    found = parts(two, two.reset(seed=3)[0])
+    np.testing.assert_array_equal(found[..., :size], first)
+    np.testing.assert_array_equal(found[..., size:], first)  # nothing was before: it is repeated
+    rng = np.random.default_rng(0)
+    for _ in range(7):  # episodes end after three steps
+        action = rng.uniform(-1, 1, (2, 7)) * [1, 1, 1, 1, 0, 0, 0]
+        now, _, _, ended, _ = one.step(action)
+        then, *_, info = two.step(action)
+        now, then = parts(one, now), parts(two, then)
+        np.testing.assert_array_equal(then[..., :size], now)
+        np.testing.assert_array_equal(then[..., size:], now if ended.all() else before)
+        if ended.all():
+            last = info["final_obs"][0]
+            last = last["image"] if observation == "image" else last
+            np.testing.assert_array_equal(last[..., size:], before[0])
+        before = now

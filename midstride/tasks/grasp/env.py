@@ -47,7 +47,8 @@ class GraspVectorEnv(ManyEnvs):
     and reward_after_switch, latency_s, period_s, pending, stale and lost (as in `TaskVectorEnv`),
     and the knowledge about what is in flight, used or not: previous_action, pending_actions (if any
     can be), selection_time, vector_to_go. Where an episode ends also success, duration_s,
-    policy_duration_s, completion, completion_until_switch and jerk (docs/grasping.md).
+    policy_duration_s, completion, completion_until_switch, jerk, squared_jerk and path_m
+    (docs/grasping.md).
     """
 
     def __init__(
@@ -89,10 +90,14 @@ class GraspVectorEnv(ManyEnvs):
         )
         self._schedule = Schedule(self.timing, num_envs, s.max_steps)
         self._finished = np.zeros(num_envs, bool)
+        self._fresh = np.ones(num_envs, bool)  # begun, and not captured yet
         self._measures = Measures(num_envs)
         self._is_image = s.observation == "image"
         self._make_spaces()
         self._pictures: Any = None  # of the last capture
+        self._earlier = sight.Earlier(num_envs, s.frames - 1 if self._is_image else 0, s.image_size)
+        self._past = Past(self.layout, num_envs)
+        self._base = np.zeros((num_envs, len(self.layout.base)), np.float32)
         self.hints = Hints(
             value_bounds=lambda gamma_per_s: VALUES,
             commands=columns.COMMANDS,
@@ -112,25 +117,29 @@ class GraspVectorEnv(ManyEnvs):
     def _make_spaces(self) -> None:
         seen = tuple(f"object{k}:{part}" for k in range(self.world.slots) for part in sight.OBJECT)
         base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
+        bound = np.full(len(base), 1 if self._is_image else np.inf)
+        low = 0 * bound if self._is_image else -bound
+        if self.settings.hand_velocity:
+            unknown = np.full(len(sight.VELOCITY), np.inf)
+            base = (*base, *sight.VELOCITY)
+            low, bound = np.append(low, -unknown), np.append(bound, unknown)
         units = {"vector_to_go": [*SCALE.tolist(), 1.0], "previous_action": "as the action is"}
         self.layout = Layout(
             base,
             columns.NAMES,
             CONTROLLED,
             self.settings.knowledge,
+            stack_observations=self.settings.frames - 1,
             pending_slots=self.timing.pending_slots,
             units=units,
         )
-        bound = np.full(len(base), 1 if self._is_image else np.inf)
-        low, high = self.layout.bounds(
-            0 * bound if self._is_image else -bound, bound, columns.LOW, columns.HIGH
-        )
+        low, high = self.layout.bounds(low, bound, columns.LOW, columns.HIGH)
         state = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         self.single_observation_space: spaces.Space[Any] = state
         if self._is_image:
             size = self.settings.image_size
             parts: dict[str, spaces.Space[Any]] = {
-                "image": spaces.Box(0, 255, (size, size, 3), np.uint8),
+                "image": spaces.Box(0, 255, (size, size, 3 * self.settings.frames), np.uint8),
                 "state": state,
             }
             if self.settings.depth:
@@ -165,6 +174,9 @@ class GraspVectorEnv(ManyEnvs):
 
     def _live(self, actions: NDArray[Any], active: Mask) -> Outcome:
         actions = self._checked(actions)
+        self._past.push(self._base, actions)
+        if self._is_image:
+            self._earlier.push(self._pictures[0])
         latency, period, lost = self._schedule.coming()
         flight = self.world.flight
         stale = flight.stale.copy()
@@ -259,12 +271,17 @@ class GraspVectorEnv(ManyEnvs):
             self._schedule.begin(int(i), self._rngs[i])
             self.sight.paint(int(i), self._rngs[i])
         self._finished[ids] = False
+        self._fresh[ids] = True
         self._measures.reset(ids)
 
     def _capture(self, ids: NDArray[np.integer] | None = None) -> Any:
         everyone = np.arange(self.num_envs)
+        self._base = self._seen(everyone)
+        if self._fresh.any():
+            self._past.reset(np.flatnonzero(self._fresh), self._base[self._fresh])
         if not self._is_image:
-            return self._state(everyone)
+            self._fresh[:] = False
+            return self._state(everyone, self._base)
         image, depth = self.sight.photograph(everyone if ids is None else ids)
         if ids is not None:  # what was handed out before stays as it was
             (old, old_depth), new, new_depth = self._pictures, image, depth
@@ -274,30 +291,44 @@ class GraspVectorEnv(ManyEnvs):
                 depth = old_depth.copy()
                 depth[ids] = new_depth
         self._pictures = image, depth
-        return self._dict(image, depth, self._state(everyone))
+        if self._fresh.any():
+            self._earlier.reset(self._fresh, image)
+        self._fresh[:] = False
+        state = self._state(everyone, self._base)
+        return self._dict(self._earlier.behind(image, everyone), depth, state)
 
     def _observe(self, ids: NDArray[np.integer]) -> Any:
         """What environments `ids` observe now."""
-        state = self._state(ids)
-        return self._dict(*self.sight.photograph(ids), state) if self._is_image else state
+        state = self._state(ids, self._seen(ids))
+        if not self._is_image:
+            return state
+        image, depth = self.sight.photograph(ids)
+        return self._dict(self._earlier.behind(image, ids), depth, state)
 
     def _dict(self, image: Image, depth: Any, state: NDArray[np.float32]) -> dict[str, Any]:
         parts = {"image": image, "state": state}
         return parts if depth is None else {**parts, "depth": depth}
 
-    def _state(self, ids: NDArray[np.integer]) -> Any:
+    def _seen(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
+        """What environments `ids` observe beside pictures and knowledge."""
         world, pose = self.world, self.world.pose()[ids]
-        pending = None
+        parts = [sight.hand_of(world, ids, pose)]
+        if not self._is_image:
+            parts.append(sight.places_of(world, ids, pose))
+        if self.settings.hand_velocity:
+            parts.append(world.hand_velocity()[ids] / SCALE)
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def _state(self, ids: NDArray[np.integer], base: NDArray[np.float32]) -> Any:
+        world, pending, past = self.world, None, Past(self.layout, len(ids))
+        past.observations[:] = self._past.observations[ids]
         if "pending_actions" in self.layout.blocks:
             pending = world.flight.pending(self.layout.pending_slots)[1][ids]
-        base = sight.hand_of(world, ids, pose)
-        if not self._is_image:
-            base = np.concatenate([base, sight.places_of(world, ids, pose)], axis=1)
         return self.layout.assemble(
             base,
             selection_time(world.flight.latency[ids] * TICK_S, self.timing.selection_scale_s),
             world.vector_to_go()[ids],
-            Past(self.layout, len(ids)),
+            past,
             previous_action=world.flight.action[ids],
             pending_actions=pending,
         )

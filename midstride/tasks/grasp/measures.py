@@ -24,7 +24,8 @@ class Measures:
         (overshoot left out), summed, over the sum of their lengths; completion_until_switch: the
         same when the next action took over. Decisions that never came into force do not count.
     jerk: root mean square of the fingertips' third derivative, from their places at every turn of
-        the controller.
+        the controller; squared_jerk: its square times the duration, which longer episodes have
+        more of; path_m: how far the fingertips went.
     """
 
     def __init__(self, n: int) -> None:
@@ -37,6 +38,7 @@ class Measures:
         self.from_m = np.zeros((n, 3))
         self.squared_jerk = np.zeros(n)
         self.jerks = np.zeros(n, np.int64)
+        self.path_m = np.zeros(n)
         # Place, velocity and acceleration, and when: NaN until there are enough places.
         self.derivatives = np.full((3, n, 3), np.nan)
         self.when_s = np.full((3, n), np.nan)
@@ -45,7 +47,7 @@ class Measures:
     def reset(self, ids: NDArray[np.integer]) -> None:
         for total in (
             self.seconds, self.commanded_m, self.executed_m, self.until_switch_m, self.asked_m,
-            self.squared_jerk, self.jerks, self.clock_s,
+            self.squared_jerk, self.jerks, self.path_m, self.clock_s,
         ):  # fmt: skip
             total[ids] = 0
         self.first_latency_s[ids] = np.nan
@@ -78,6 +80,8 @@ class Measures:
         places = kinematics.forward(joints)[0].reshape(-1, n, 3)
         for (ticks, _), place in zip(decision.trail, places, strict=True):
             turn = ticks > 0
+            moved = np.linalg.norm(place - self.derivatives[0], axis=1)
+            self.path_m += np.where(turn, np.nan_to_num(moved), 0)
             # Differences belong to the middle of what they are differences of.
             value, when = place, self.clock_s
             for k in range(3):
@@ -92,6 +96,7 @@ class Measures:
 
     def report(self, success: Mask, pose: Array) -> Info:
         """`pose`: at the end of the episode, which is also that of the action in flight."""
+        squared = _ratio(self.squared_jerk, self.jerks.astype(float))  # in its mean
         last = _along(pose[:, :3] - self.from_m, self.asked_m)
         return {
             "success": success.copy(),
@@ -99,7 +104,9 @@ class Measures:
             "policy_duration_s": self.seconds - np.nan_to_num(self.first_latency_s),
             "completion": _ratio(self.executed_m, self.commanded_m),
             "completion_until_switch": _ratio(self.until_switch_m + last, self.commanded_m),
-            "jerk": np.sqrt(_ratio(self.squared_jerk, self.jerks.astype(float))),
+            "jerk": np.sqrt(squared),
+            "squared_jerk": squared * self.seconds,
+            "path_m": self.path_m.copy(),
         }
 
 

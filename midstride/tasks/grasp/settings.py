@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
+from midstride.knowledge import MAX_STACK
 from midstride.latency import loses
 from midstride.latency_text import Latency, latency_name, read_latency
 from midstride.seconds import Time, as_seconds
@@ -41,6 +42,10 @@ class GraspSettings(Environment):
     observation: Literal["image", "state"] = "image"
     """image: a picture, gripper opening and height; state: the places of all objects, nearest
     first"""
+    hand_velocity: bool = False
+    """observe the hand's measured velocity too, in displacements of an action per second"""
+    frames: Annotated[int, Range(1, 1 + MAX_STACK)] = 1
+    """what is seen of so many captures is observed, the newest first: 2 show what moves"""
     image_size: Annotated[int, Range(1)] = 64
     """width and height of the picture in pixels"""
     camera: Literal["fixed", "following"] = "fixed"

@@ -51,6 +51,7 @@ HIGH = np.array([BIN_CENTRE[0] + 0.095, BIN_CENTRE[1] + 0.095, 0.20, 1.6])
 _ARRIVED = np.array([0.004, 0.004, 0.004, 0.03])
 _REFERENCE_ARRIVED = np.array([0.002, 0.002, 0.002, 0.02])
 _AT_REST = 0.1  # rad/s, every joint
+_AHEAD_S = 1e-5  # over which a velocity is the difference of two poses
 _FINGERS_AT_REST_M = 0.0006  # moved in a control interval
 _AT_LEAST_TICKS, _AT_MOST_TICKS = 25, 275  # after the switch
 
@@ -133,6 +134,12 @@ class World:
     def pose(self) -> Array:
         """(x, y, z, yaw) between the fingertips, from the measured joints."""
         return kinematics.pose(self.qpos[:, self.places.arm])
+
+    def hand_velocity(self) -> Array:
+        """Of the pose, from the measured joints and their velocities."""
+        joints, speeds = self.qpos[:, self.places.arm], self.qvel[:, self.places.arm]
+        ahead = kinematics.pose(joints + _AHEAD_S * speeds)
+        return kinematics.difference(ahead, kinematics.pose(joints)) / _AHEAD_S
 
     def opening(self) -> Array:
         """Between the fingers, as a share of fully open; (n,)."""

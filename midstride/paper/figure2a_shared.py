@@ -1,0 +1,17 @@
+"""Figure 2a in its secondary reading: all arms stack the same previous actions (hours).
+
+Writes the table of all trials (table.csv), report.html with its plots, and config.json.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from midstride.paper.figure2 import Options, reproduce_figure
+
+__all__ = ["Options", "reproduce"]
+
+
+def reproduce(options: Options, console: Console) -> None:
+    """Run the sweep, write its report."""
+    reproduce_figure("figure2a-shared", options, console)
