@@ -24,9 +24,10 @@ from rich.live import Live
 from rich.table import Table
 
 from midstride.cli.arguments import Group, Syntax, read
+from midstride.latency_text import Latency, latency_name, read_latency
 from midstride.learn.signals import Interrupted, number_of, word
 from midstride.scale.words import plain, saved
-from midstride.seconds import Time, as_seconds, check_time_s, format_s, seconds_of
+from midstride.seconds import Time, as_seconds, format_s
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class RobotOptions(Settings):
     """file with the robot's token"""
     period: Time | None = None
     """time between two observations (default: as trained)"""
+    latency: Latency = "0"
+    """a decision comes into force no earlier than this after its capture: 50ms, or any latency of
+    training, such as jitter:150ms,40ms or trace:latencies.csv. With the one that the policy was
+    trained with, and thoughts that are quicker, latencies are those of training"""
     seed: Annotated[int, Range(0)] | None = None
     """begin a new episode of a simulated robot, from this seed"""
     arm: bool = False
@@ -66,9 +71,6 @@ class Options(RobotOptions):
     mode: Literal["concurrent", "hold", "blocking"] = "concurrent"
     """concurrent: it moves while the policy thinks; hold: it rests meanwhile; blocking: its world
     waits meanwhile (simulated robots)"""
-    latency: Time = "0"
-    """a decision comes into force no earlier than this after its capture: with the latency that the
-    policy was trained with, and thoughts that are quicker, every latency is that one"""
     seconds: Annotated[float, Range(0.01, 86400)] = 10.0
     """how long"""
     output: Path = Path("robot-run")
@@ -89,8 +91,7 @@ def run(options: Options, console: Console) -> None:
     policy, trained = policy_of(options)
     done = Run()
     with connected(options) as robot:
-        at_least_s = check_time_s(seconds_of(options.latency), "the latency")
-        plan = replace(plan_for(robot, trained, options, options.mode), at_least_s=at_least_s)
+        plan = plan_for(robot, trained, options, options.mode)
         goes_on = lambda so_far: so_far.lasted_s < options.seconds  # noqa: E731
         stopped: KeyboardInterrupt | None = None
         try:
@@ -113,8 +114,9 @@ def run(options: Options, console: Console) -> None:
 
 
 def _texts(options: RobotOptions) -> dict[str, Any]:
-    """Paths as a file can hold them."""
-    return {k: str(v) for k, v in options.to_dict().items() if isinstance(v, Path)}
+    """Paths and latencies as a file can hold them."""
+    paths = {k: str(v) for k, v in options.to_dict().items() if isinstance(v, Path)}
+    return {**paths, "latency": latency_name(options.latency)}
 
 
 # --- What calibrate does too ---------------------------------------------------------------------
@@ -153,6 +155,7 @@ def plan_for(
     from midstride.realtime.drive import plan_of
 
     plan = plan_of(robot.declared, trained, mode, as_seconds(options.period))
+    plan = replace(plan, latency=read_latency(options.latency), seed=options.seed or 0)
     seen = robot.get_observation()
     if seen.state == "armed":
         raise ValueError("the robot is armed already: stop it first")

@@ -7,7 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from midstride.knowledge import Layout
+from midstride.latency import Fixed, LatencyModel, loses
 from midstride.policies.fit import fit
 from midstride.realtime.clock import Clock, steady
 from midstride.realtime.journal import Decision
@@ -26,13 +29,19 @@ class Plan:
     """How a policy is run, checked against the robot that it runs on.
 
     workers: thoughts at a time
-    at_least_s: no decision comes into force earlier after its capture
+    latency: no decision comes into force earlier after its capture than this draws
+    seed: of these draws
     """
 
     senses: Senses
     pace: Pace
     workers: int = 1
-    at_least_s: float = 0.0
+    latency: LatencyModel = Fixed(0.0)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if loses(self.latency):
+            raise ValueError("a robot's decisions are not lost on purpose: give a latency alone")
 
 
 @dataclass
@@ -57,21 +66,19 @@ def plan_of(
     trained: tuple[Layout, Timing] | None,
     mode: Mode,
     period_s: float | None = None,
-    at_least_s: float = 0.0,
 ) -> Plan:
     """How to run a policy on a robot.
 
     trained: columns and timing of the environment that the policy was trained in; None: the
         policy sees what the robot observes, and nothing else
     period_s: from one observation to the next (default: as trained)
-    at_least_s: no decision comes into force earlier after its capture
     """
     if trained is None:
         if period_s is None:
             raise ValueError(
                 "this policy does not say how long a period is: give it, --period 50ms"
             )
-        return Plan(Senses(declared), Pace(mode, period_s), at_least_s=at_least_s)
+        return Plan(Senses(declared), Pace(mode, period_s))
     layout, timing = trained
     _check_columns(declared, layout)
     senses = Senses(
@@ -93,7 +100,7 @@ def plan_of(
     else:
         pace = Pace(mode, timing.period_s, timing.execution_s)
     workers = timing.most_pending if timing.thinker == "pipelined" else 1
-    return Plan(senses, pace, workers, at_least_s)
+    return Plan(senses, pace, workers)
 
 
 def _check_columns(declared: Declared, layout: Layout) -> None:
@@ -129,7 +136,8 @@ def drive(
     run = Run() if run is None else run
     policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
     policy.reset()
-    thinker = ThreadThinker(policy, clock, plan.workers, plan.at_least_s)
+    coming = plan.latency.episode(np.random.default_rng(plan.seed))
+    thinker = ThreadThinker(policy, clock, plan.workers, lambda: float(coming(1)[0]))
     runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
     try:
         with steady():
