@@ -92,7 +92,7 @@ def _serve(place: Path) -> subprocess.Popen[bytes]:
     ]  # fmt: skip
     with (place / "said.txt").open("wb") as said:
         robot = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-    while not (place / "robot").exists():
+    while not (place / "token").exists():
         if robot.poll() is not None:
             raise RuntimeError(f"the robot did not start: {(place / 'said.txt').read_text()}")
         time.sleep(0.05)

@@ -80,9 +80,10 @@ def run(options: Options, console: Console) -> None:
         on_tick=None if options.log is None else ticks.append,
     )
     address = wire.parse_address(options.address)
-    token = wire.write_token(options.token)
+    token = wire.new_token()
     server = RobotServer(robot, address, token, clock, lambda line: console.print(plain(line)))
     server.open()
+    wire.write_token(options.token, token)  # not before: the place may be another robot's
     console.print(
         plain(
             f"{options.body} at {server.address}, watchdog "

@@ -176,7 +176,8 @@ def _live(run: Run) -> Table:
     recent = run.decisions[-200:]
     latencies = [one.latency_s for one in recent if one.latency_s is not None]
     rate = run.count("in force") / run.lasted_s if run.lasted_s else 0.0
-    table = Table("state", "rate", "t_AS", "distribution", "missed", "stale", "starved")
+    heads = ("state", "rate", "t_AS", "distribution", "missed", "stale", "starved", "watchdog")
+    table = Table(*heads)
     most = max(latencies, default=0.0)
     middle = sorted(latencies)[len(latencies) // 2] if latencies else 0.0
     table.add_row(
@@ -187,8 +188,16 @@ def _live(run: Run) -> Table:
         str(run.missed),
         str(run.count("stale")),
         str(run.starved),
+        watchdog(run),
     )
     return table
+
+
+def watchdog(run: Run) -> str:
+    """How near the robot's watchdog was to its time."""
+    if run.watchdog_s is None:
+        return "none: nobody stops it but you"
+    return f"{format_s(run.longest_silence_s(), 3)} of {format_s(run.watchdog_s)}"
 
 
 def histogram(values: Sequence[float], bins: int = 16) -> str:
@@ -212,5 +221,8 @@ def _show(run: Run, console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     said = ", ".join(f"{count} {name}" for name, count in counts(run).items() if count)
-    score = "" if run.score is None else f" Reward {run.score:.1f}."
+    score = "" if run.score is None else f" Reward since the episode began: {run.score:.1f}."
     console.print(plain(f"{run.lasted_s:.1f} s: {said}.{score}"))
+    console.print(
+        plain(f"Longest time without a fresh command, of the watchdog's: {watchdog(run)}.")
+    )

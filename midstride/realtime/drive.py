@@ -36,7 +36,7 @@ class Plan:
     senses: Senses
     pace: Pace
     workers: int = 1
-    latency: LatencyModel = Fixed(0.0)
+    latency: LatencyModel = field(default_factory=lambda: Fixed(0.0))
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -56,9 +56,16 @@ class Run:
     score: float | None = None  # reward of a simulated robot
     state: str = "idle"
     ended: str = ""  # why
+    watchdog_s: float | None = None  # of the robot
 
     def count(self, fate: str) -> int:
         return sum(one.fate == fate for one in list(self.decisions))
+
+    def longest_silence_s(self) -> float:
+        """The longest time without a fresh command: what the robot's watchdog looks at."""
+        taken = [one.taken_s for one in list(self.decisions) if one.fate == "in force"]
+        times_s = [self.began_s, *(at_s for at_s in taken if at_s is not None)]
+        return max(np.diff(times_s), default=0.0)
 
 
 def plan_of(
@@ -78,7 +85,7 @@ def plan_of(
             raise ValueError(
                 "this policy does not say how long a period is: give it, --period 50ms"
             )
-        return Plan(Senses(declared), Pace(mode, period_s))
+        return _checked(declared, Plan(Senses(declared), Pace(mode, period_s)))
     layout, timing = trained
     _check_columns(declared, layout)
     senses = Senses(
@@ -100,7 +107,19 @@ def plan_of(
     else:
         pace = Pace(mode, timing.period_s, timing.execution_s)
     workers = timing.most_pending if timing.thinker == "pipelined" else 1
-    return Plan(senses, pace, workers)
+    return _checked(declared, Plan(senses, pace, workers))
+
+
+def _checked(declared: Declared, plan: Plan) -> Plan:
+    """The plan, unless the robot would stop between two of its commands."""
+    lasts_s = plan.pace.period_s or plan.pace.execution_s or 0.0
+    if declared.watchdog_s is not None and lasts_s >= declared.watchdog_s:
+        raise ValueError(
+            f"{declared.name} stops without a fresh command for {format_s(declared.watchdog_s)}, "
+            f"and a period lasts {format_s(lasts_s)}: serve it with a longer --watchdog, or give a "
+            "shorter --period"
+        )
+    return plan
 
 
 def _check_columns(declared: Declared, layout: Layout) -> None:
@@ -134,6 +153,7 @@ def drive(
     Whatever ends it, the robot is told to stop. A fault of the robot ends it: it is in `ended`.
     """
     run = Run() if run is None else run
+    run.watchdog_s = robot.declared.watchdog_s
     policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
     policy.reset()
     coming = plan.latency.episode(np.random.default_rng(plan.seed))

@@ -14,7 +14,6 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,7 +52,7 @@ class RobotServer:
     ) -> None:
         self._robot, self._clock, self._token = robot, clock, token
         self.address = address
-        self._log = _Log(log)
+        self._log = _Log(log, clock)
         self._lock = threading.Lock()  # around the robot
         self._closing = threading.Event()
         self._ready = threading.Event()
@@ -166,10 +165,10 @@ class RobotServer:
             self._log(gone)
 
     async def _talk(self, connection: ServerConnection) -> None:
-        greeted, allowed, filled_s = False, float(LOUDEST_PER_S), time.monotonic()
+        greeted, allowed, filled_s = False, float(LOUDEST_PER_S), self._clock.now_s()
         while True:
             data = await asyncio.wait_for(connection.recv(), _SILENCE_S)
-            now_s = time.monotonic()
+            now_s = self._clock.now_s()
             allowed = min(LOUDEST_PER_S, allowed + (now_s - filled_s) * LOUDEST_PER_S) - 1
             filled_s = now_s
             if allowed < 0:
@@ -219,13 +218,13 @@ class RobotServer:
 class _Log:
     """Lines with the time, and not more than a person could read."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._second, self._lines, self._unsaid = write, 0.0, 0, 0
+    def __init__(self, write: Callable[[str], None], clock: Clock) -> None:
+        self._write, self._clock, self._second, self._lines, self._unsaid = write, clock, 0.0, 0, 0
         self._lock = threading.Lock()
 
     def __call__(self, line: str) -> None:
         with self._lock:
-            second = time.monotonic() // 1
+            second = self._clock.now_s() // 1
             if second != self._second:
                 if self._unsaid:
                     self._write(f"and {self._unsaid} lines more")

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from midstride.disk.read import read_text
+from midstride.disk.read import Missing, read_text
 from midstride.realtime.robot import Controlled, Declared, Limits, Observation, Sent, State
 
 VERSION = 1
@@ -271,9 +271,12 @@ def parse_address(text: str) -> Address:
     return Address(None, match[1].strip("[]"), int(match[2]))
 
 
-def write_token(path: Path) -> str:
-    """A new token, in a file that nobody else can read."""
-    token = secrets.token_urlsafe(32)
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def write_token(path: Path, token: str) -> None:
+    """A token in a file that nobody else can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags, 0o600)
@@ -283,11 +286,16 @@ def write_token(path: Path) -> str:
         os.write(handle, f"{token}\n".encode())
     finally:
         os.close(handle)
-    return token
 
 
 def read_token(path: Path) -> str:
-    found = read_text(path, 4096).strip()
+    try:
+        found = read_text(path, 4096).strip()
+    except Missing:
+        raise ValueError(
+            f"there is no {path}: midstride robot writes a token there while it serves; give its "
+            "place, --token FILE"
+        ) from None
     if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found):
         raise ValueError(f"{path} holds no token: give the file that midstride robot wrote")
     return found
