@@ -68,9 +68,9 @@ class RobotOptions(Settings):
 class Options(RobotOptions):
     """How long, and how."""
 
-    mode: Literal["concurrent", "hold", "blocking"] = "concurrent"
-    """concurrent: it moves while the policy thinks; hold: it rests meanwhile; blocking: its world
-    waits meanwhile (simulated robots)"""
+    mode: Literal["concurrent", "hold", "rest", "blocking"] = "concurrent"
+    """concurrent: it moves while the policy thinks; hold: it rests meanwhile; rest: it completes
+    every motion, and rests meanwhile (a hand); blocking: its world waits meanwhile (simulated)"""
     seconds: Annotated[float, Range(0.01, 86400)] = 10.0
     """how long"""
     output: Path = Path("robot-run")
@@ -149,7 +149,7 @@ def plan_for(
     robot: RemoteRobot,
     trained: Any,
     options: RobotOptions,
-    mode: Literal["concurrent", "hold", "blocking"],
+    mode: Literal["concurrent", "hold", "rest", "blocking"],
 ) -> Plan:
     """The plan, on a robot that may be armed."""
     from midstride.realtime.drive import plan_of

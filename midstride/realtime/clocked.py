@@ -8,17 +8,22 @@ the limiter's reference.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from midstride.realtime.bodies import Body
 from midstride.realtime.clock import Clock
 from midstride.realtime.limiter import Limiter
+from midstride.realtime.recording import LONGEST_S, TURN_S, Moment
 from midstride.realtime.robot import Array, Declared, Observation, Sent, Stamp
 from midstride.realtime.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from midstride.sim.camera import Image
 
 _ON_TIME = 1e-6  # share of a tick by which the clock may miss its end: float noise
 
@@ -67,6 +72,8 @@ class ClockedRobot:
         self._paused_s: float | None = None
         self._number = -1
         self._target: Array | None = None
+        self._turn = max(1, round(TURN_S / body.tick_s))
+        self._remembered: deque[tuple[Moment, Any]] = deque(maxlen=round(LONGEST_S / TURN_S))
 
     @property
     def declared(self) -> Declared:
@@ -79,7 +86,8 @@ class ClockedRobot:
         self._body.begin(self._seed)
         self._start_s, self._ticks, self._paused_s = self._clock.now_s(), 0, None
         self._number = -1
-        self._target = self._body.measure().position
+        self._remembered.clear()
+        self._target = self._body.glance().position
         if self.limiter is not None and self._target is not None:
             self.limiter.place(self._target)
         if not self._is_guarded:
@@ -97,6 +105,7 @@ class ClockedRobot:
         self.catch_up()
         self.watchdog.arm(self._clock.now_s())
         self._number = -1
+        self._remembered.clear()
         if self.limiter is not None:
             self._target = self.limiter.aim(self.limiter.position)
 
@@ -122,6 +131,8 @@ class ClockedRobot:
             return Sent(None, now_s, refused)
         self._number = stamp.number
         self._take(action)
+        if stamp.number >= 0:
+            self._remember(now_s, is_switch=True)
         return Sent(action, now_s)
 
     def stop(self) -> None:
@@ -142,6 +153,35 @@ class ClockedRobot:
             self._start_s += self._clock.now_s() - self._paused_s
             self._paused_s = None
 
+    def is_at_rest(self) -> bool:
+        self.catch_up()
+        return self._body.is_at_rest()
+
+    # --- What was
+
+    def recall(self) -> list[Moment]:
+        self._check_over()
+        return [moment for moment, _ in self._remembered]
+
+    def picture(self, index: int) -> Image:
+        self._check_over()
+        if not 0 <= index < len(self._remembered):
+            raise ValueError(f"there are {len(self._remembered)} moments, and none is {index}")
+        return self._body.picture(self._remembered[index][1])
+
+    def _check_over(self) -> None:
+        self.catch_up()
+        if self.watchdog.state in ("armed", "stopping") and self._is_guarded:
+            raise ValueError(f"the robot is {self.watchdog.state}: it recalls what is over")
+
+    def _remember(self, at_s: float, is_switch: bool) -> None:
+        if not self._declared.recalls or self.watchdog.state not in ("armed", "stopping"):
+            return
+        place, score, snapshot = self._body.glance()
+        state, number = self.watchdog.state, self._number
+        moment = Moment(at_s, number, is_switch, state, place, self._target, score)
+        self._remembered.append((moment, snapshot))
+
     # --- Time
 
     def catch_up(self) -> int:
@@ -159,6 +199,8 @@ class ClockedRobot:
 
     def _tick(self) -> None:
         at_s = self._at_s(self._ticks)
+        if self._ticks % self._turn == 0:
+            self._remember(at_s, is_switch=False)
         may_move = self.watchdog.look(at_s)
         limiter = self.limiter
         if limiter is not None and self.watchdog.state != "stopped":

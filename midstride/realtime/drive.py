@@ -81,6 +81,8 @@ def plan_of(
     period_s: from one observation to the next (default: as trained)
     """
     if trained is None:
+        if mode == "rest":
+            return Plan(Senses(declared), Pace(mode))
         if period_s is None:
             raise ValueError(
                 "this policy does not say how long a period is: give it, --period 50ms"
@@ -97,7 +99,9 @@ def plan_of(
         timing.selection_scale_s,
         raw_actions=layout.units.get("previous_action") == AS_IT_IS,
     )
-    if period_s is not None:
+    if mode == "rest":
+        pace = Pace(mode)
+    elif period_s is not None:
         pace = Pace(mode, period_s)
     elif timing.execution_s == 0:
         raise ValueError(

@@ -198,6 +198,12 @@ class RobotServer:
                         score = robot.get_observation().score
                         self._log(f"told to {word}; score {score or 0.0:.1f}")
                     return wire.Done()
+                case wire.Resting():
+                    return wire.Rested(robot.is_at_rest())
+                case wire.Recall(first):
+                    return wire.recalled(robot.recall(), first)
+                case wire.Draw(index):
+                    return wire.drawn(robot.picture(index))
                 case wire.Reset(seed):
                     robot.reset(seed)
                     return wire.Done()

@@ -8,17 +8,30 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from gymnasium import spaces
 
 from midstride.disk.read import Missing, read_text
-from midstride.realtime.robot import Controlled, Declared, Limits, Observation, Sent, State
+from midstride.realtime.recording import Moment
+from midstride.realtime.robot import (
+    Array,
+    Controlled,
+    Declared,
+    Limits,
+    Observation,
+    Sent,
+    State,
+)
 
-VERSION = 1
+if TYPE_CHECKING:
+    from midstride.sim.camera import Image
+
+VERSION = 2
 LARGEST_REQUEST = 2**14  # bytes
 LARGEST_REPLY = 2**20
 Numbers = Annotated[list[float], msgspec.Meta(max_length=256)]
@@ -62,7 +75,23 @@ class Reset(_Message, frozen=True):
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
 
 
-Request = Hello | Observe | Act | Order | Reset
+class Resting(_Message, frozen=True):
+    """Has it arrived?"""
+
+
+class Recall(_Message, frozen=True):
+    """What it did since it was armed last, from moment `first` on; not while it is armed."""
+
+    first: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
+
+
+class Draw(_Message, frozen=True):
+    """What it looked like at a moment; not while it is armed."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+Request = Hello | Observe | Act | Order | Reset | Resting | Recall | Draw
 
 
 # --- Replies -------------------------------------------------------------------------------------
@@ -85,6 +114,8 @@ class Welcome(_Message, frozen=True):
     limits: list[list[float]]  # low, high, velocity, acceleration, jerk; or nothing
     watchdog_s: float | None
     pauses: bool
+    rests: bool
+    recalls: bool
 
 
 class Observed(_Message, frozen=True):
@@ -105,6 +136,23 @@ class Taken(_Message, frozen=True):
     refused: str | None
 
 
+class Rested(_Message, frozen=True):
+    rests: bool
+
+
+class Recalled(_Message, frozen=True):
+    """Some moments, and how many there are in all."""
+
+    count: int
+    moments: list[tuple[float, int, bool, State, list[float] | None, list[float] | None, float]]
+
+
+class Drawn(_Message, frozen=True):
+    height: int
+    width: int
+    image: bytes
+
+
 class Done(_Message, frozen=True):
     pass
 
@@ -115,7 +163,7 @@ class Refused(_Message, frozen=True):
     why: str
 
 
-Reply = Welcome | Observed | Taken | Done | Refused
+Reply = Welcome | Observed | Taken | Rested | Recalled | Drawn | Done | Refused
 
 encode = msgspec.msgpack.Encoder().encode
 _REQUESTS = msgspec.msgpack.Decoder(Request)
@@ -171,6 +219,8 @@ def welcome(declared: Declared) -> Welcome:
         limits=[getattr(limits, name).tolist() for name in _LIMITS] if limits else [],
         watchdog_s=declared.watchdog_s,
         pauses=declared.pauses,
+        rests=declared.rests,
+        recalls=declared.recalls,
     )
 
 
@@ -200,6 +250,8 @@ def declared_by(said: Welcome) -> Declared:
         limits=Limits(*(np.array(values) for values in said.limits)) if said.limits else None,
         watchdog_s=said.watchdog_s,
         pauses=said.pauses,
+        rests=said.rests,
+        recalls=said.recalls,
     )
 
 
@@ -236,6 +288,48 @@ def observation_of(said: Observed, declared: Declared) -> Observation:
 def taken(sent: Sent) -> Taken:
     action = None if sent.action is None else np.asarray(sent.action).tolist()
     return Taken(action, sent.taken_s, sent.refused)
+
+
+_MOMENTS = 2000  # of one message
+
+
+def recalled(moments: Sequence[Moment], first: int) -> Recalled:
+    some = moments[first : first + _MOMENTS]
+    return Recalled(
+        len(moments),
+        [
+            (
+                m.at_s,
+                m.number,
+                m.is_switch,
+                m.state,
+                _listed(m.position),
+                _listed(m.target),
+                m.score,
+            )
+            for m in some
+        ],
+    )
+
+
+def moments_of(said: Recalled) -> list[Moment]:
+    """The same on the other side."""
+    return [
+        Moment(*first, *(None if v is None else np.array(v) for v in (place, target)), score)
+        for *first, place, target, score in said.moments
+    ]
+
+
+def drawn(image: Image) -> Drawn:
+    return Drawn(image.shape[0], image.shape[1], np.ascontiguousarray(image).tobytes())
+
+
+def image_of(said: Drawn) -> Image:
+    return np.frombuffer(said.image, np.uint8).reshape(said.height, said.width, 3)
+
+
+def _listed(numbers: Array | None) -> list[float] | None:
+    return None if numbers is None else numbers.tolist()
 
 
 # --- Where they meet -----------------------------------------------------------------------------
