@@ -5,7 +5,8 @@ POLICY is the folder of a finished run, a .zip of Stable-Baselines3, an .onnx fi
 The policy sees the columns that it was trained with, computed from what is measured and actually
 sent; observation, thought and command go on side by side. The robot is armed when the policy has
 warmed up, and told to stop when the run ends, however it ends. After a fault it must be armed by
-you (--arm). Left behind in --output: decisions.csv, run.json and run.html.
+you (--arm). Left behind in --output: decisions.csv, run.json, run.html and, of a robot that can
+recall its run, film.mp4.
 
 examples:
   midstride run runs/aware --robot unix:robot.socket
@@ -23,6 +24,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, read
 from midstride.latency_text import Latency, latency_name, read_latency
 from midstride.learn.signals import Interrupted, number_of, word
@@ -74,7 +76,9 @@ class Options(RobotOptions):
     seconds: Annotated[float, Range(0.01, 86400)] = 10.0
     """how long"""
     output: Path = Path("robot-run")
-    """folder for decisions.csv, run.json and run.html"""
+    """folder for decisions.csv, run.json, run.html and film.mp4"""
+    film: bool = True
+    """film the run, as the robot recalls it: drawn by the robot's side afterwards"""
 
 
 def command(args: Sequence[str], console: Console) -> None:
@@ -104,13 +108,53 @@ def run(options: Options, console: Console) -> None:
                 drive(robot, policy, plan, WallClock(), goes_on, done)
         except KeyboardInterrupt as stop:  # the robot was told to stop
             stopped, done.ended = stop, word(number_of(stop))
-    write_run(options.output, done, Path(options.policy).stem, options.to_dict() | _texts(options))
+        is_filmed = options.film and stopped is None and _film(robot, done, options, console)
+    name, about = Path(options.policy).stem, options.to_dict() | _texts(options)
+    write_run(options.output, done, name, about, is_filmed)
     _show(done, console)
-    console.print(saved(options.output, "/run.html, decisions.csv, run.json"))
+    files = "/run.html, decisions.csv, run.json" + ", film.mp4" * is_filmed
+    console.print(saved(options.output, files))
     if stopped is not None:
         raise Interrupted(done.ended, number_of(stopped))
     if done.ended:
         raise ValueError(f"the run ended after {format_s(done.lasted_s, 3)}: {done.ended}")
+
+
+def _film(robot: RemoteRobot, done: Run, options: Options, console: Console) -> bool:
+    """Film the run; whether that could be done: a run is not lost for a film."""
+    from midstride.realtime.robot import RobotFault
+    from midstride.report.film import save_video, titled
+    from midstride.report.realtime import FILM
+    from midstride.report.robot_film import FPS, robot_film
+
+    declared = robot.declared
+    if not declared.recalls:
+        console.print(plain(f"{declared.name} does not recall its run: there is no film."))
+        return False
+    try:
+        with show.bar(console, "filming", 100) as update:
+            _wait_for_rest(robot)
+            names = declared.controlled.names if declared.controlled else ()
+            frames = robot_film(robot, done, names, lambda share: update(round(100 * share)))
+        if frames is None:
+            return False
+        title = f"{Path(options.policy).stem}, {options.mode}"
+        save_video(options.output / FILM, titled(frames, title), FPS)
+    except (RobotFault, OSError, ImportError) as error:
+        console.print(plain(f"the run is not filmed: {error}"))
+        return False
+    return True
+
+
+def _wait_for_rest(robot: RemoteRobot) -> None:
+    """Until the robot has stopped; for a few seconds at most, then it says so itself."""
+    from midstride.realtime.clock import WallClock
+
+    clock = WallClock()
+    for _ in range(100):
+        if robot.get_observation().state not in ("armed", "stopping"):
+            return
+        clock.sleep_until(clock.now_s() + 0.05)
 
 
 def _texts(options: RobotOptions) -> dict[str, Any]:

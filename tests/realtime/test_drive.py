@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import imageio.v3
 import numpy as np
 import pytest
 from rich.console import Console
@@ -148,7 +149,7 @@ def options(kind, server, token, tmp_path, **more):
     )  # fmt: skip
 
 
-def test_run_leaves_a_log_a_record_and_a_page(token, tmp_path):
+def test_run_leaves_a_log_a_record_a_page_and_a_film(token, tmp_path):
     with served() as server:
         cli.run(options(cli.Options, server, token, tmp_path, seconds=0.3, seed=1), QUIET)
     rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
@@ -156,7 +157,12 @@ def test_run_leaves_a_log_a_record_and_a_page(token, tmp_path):
     assert len(rows) == record["counts"]["decisions"] > 0
     assert float(rows[0]["latency_s"]) > 0
     assert record["score"] is not None
-    assert "<h2>Latency</h2>" in (tmp_path / "out/run.html").read_text()
+    page = (tmp_path / "out/run.html").read_text()
+    assert "<h2>Latency</h2>" in page
+    assert "src=film.mp4" in page
+    frames = imageio.v3.imread(tmp_path / "out/film.mp4")
+    assert 0.2 < len(frames) / 25 < 1.0
+    assert frames[0].std() > 10
 
 
 def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
