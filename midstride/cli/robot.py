@@ -49,6 +49,8 @@ class Options(Settings):
     like: Path | None = None
     """folder of a finished run: serve the robot that its policy was trained for (objects, camera
     and image of grasping; the number of discrete actions of cartpole)"""
+    strange: bool = False
+    """grasp: another body than that of training, with household objects (docs/robot.md)"""
     actions: Annotated[int, Range(3, 8)] | None = None
     """cartpole: how many discrete displacements it takes (default: continuous ones)"""
     seed: Annotated[int, Range(0)] = 0
@@ -113,6 +115,8 @@ def body_of(options: Options) -> Body:
         if settings.task != options.body:
             raise ValueError(f"{options.like} was trained for {settings.task}, not {options.body}")
     if options.body == "cartpole":
+        if options.strange:
+            raise ValueError("--strange is of grasp: cartpole has one body")
         actions = options.actions
         if settings is not None and settings.actions != "continuous":
             actions = settings.actions
@@ -120,9 +124,11 @@ def body_of(options: Options) -> Body:
     if options.actions is not None:
         raise ValueError("--actions is of cartpole: a hand takes continuous actions")
     from midstride.realtime.hand import HandBody
+    from midstride.realtime.strange import Strange
     from midstride.tasks.grasp.settings import GraspSettings
 
-    return HandBody(settings or GraspSettings(scenes=64))
+    strange = Strange() if options.strange else None
+    return HandBody(settings or GraspSettings(scenes=64), strange)
 
 
 def _write_log(path: Path, ticks: deque[Tick]) -> None:

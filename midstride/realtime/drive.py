@@ -17,10 +17,11 @@ from midstride.realtime.journal import Decision
 from midstride.realtime.robot import Declared, Observation, Robot, RobotFault, Sent, Stamp
 from midstride.realtime.runtime import Mode, Pace, Runtime
 from midstride.realtime.senses import Senses
-from midstride.realtime.thinker import ThreadThinker
+from midstride.realtime.thinker import Thinker, ThreadThinker
 from midstride.seconds import format_s
 from midstride.timing import Timing
 
+OVER = "the episode is over"
 AS_IT_IS = "as the action is"  # what the units of grasping say of actions
 
 
@@ -49,10 +50,12 @@ class Run:
     """What happened so far; also read while it goes on, by who shows it."""
 
     decisions: list[Decision] = field(default_factory=list)  # whose fate is known
+    captures: int = 0
     missed: int = 0
     starved: int = 0
     began_s: float = 0.0
     lasted_s: float = 0.0
+    seen_s: float = 0.0  # when the last observation was captured
     score: float | None = None  # reward of a simulated robot
     state: str = "idle"
     ended: str = ""  # why
@@ -151,8 +154,11 @@ def drive(
     clock: Clock,
     goes_on: Callable[[Run], bool],
     run: Run | None = None,
+    thinks: Callable[[Any], Thinker] | None = None,
 ) -> Run:
     """Arm a robot that is connected, run the policy on it while `goes_on`, bring it to rest.
+
+    thinks: makes the thinker of the policy (default: a thread of its own, for the wall clock)
 
     Whatever ends it, the robot is told to stop. A fault of the robot ends it: it is in `ended`.
     """
@@ -160,8 +166,7 @@ def drive(
     run.watchdog_s = robot.declared.watchdog_s
     policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
     policy.reset()
-    coming = plan.latency.episode(np.random.default_rng(plan.seed))
-    thinker = ThreadThinker(policy, clock, plan.workers, lambda: float(coming(1)[0]))
+    thinker = thinks(policy) if thinks else _thread(policy, plan, clock)
     runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
     try:
         with steady():
@@ -181,15 +186,21 @@ def drive(
     return run
 
 
+def _thread(policy: Any, plan: Plan, clock: Clock) -> Thinker:
+    coming = plan.latency.episode(np.random.default_rng(plan.seed))
+    return ThreadThinker(policy, clock, plan.workers, lambda: float(coming(1)[0]))
+
+
 def _walk(runtime: Runtime, run: Run, clock: Clock, goes_on: Callable[[Run], bool]) -> None:
     for cycle in runtime.cycles():
-        run.score = cycle.seen.score
+        run.score, run.seen_s = cycle.seen.score, cycle.seen.captured_s
+        run.captures += 1
         run.decisions += runtime.journal.settled()
         run.missed, run.starved = runtime.journal.counts["missed"], runtime.starved
         run.lasted_s = clock.now_s() - run.began_s
         if not goes_on(run):
             return
-    run.ended = "the episode is over"
+    run.ended = OVER
 
 
 class Resting:
