@@ -72,7 +72,7 @@ class Options(GridOptions):
 
 
 def reproduce(options: Options, console: Console) -> None:
-    """Train every arm with several seeds, let each policy grasp on the robot; beside the paper's."""
+    """Train every arm with several seeds; let each policy grasp on the robot."""
     study = prepare("table2", options)
     study = replace(study, output=study.output / options.clock)
     grid = train(study, options, console)
@@ -164,14 +164,12 @@ def write_table(rows: Rows, options: Options, output: Path, console: Console) ->
 
 def means(group: Sequence[Sequence[Grasp]], measure: str) -> NDArray[np.float64]:
     """The mean of each training; of durations and the like, over grasps without a fault."""
-    return np.array(
-        [
-            np.mean(
-                [getattr(one, measure) for one in grasps if measure == "success" or not one.ended]
-            )
-            for grasps in group
-        ]
-    )
+    found = []
+    for grasps in group:
+        counted = [one for one in grasps if measure == "success" or not one.ended]
+        values = [getattr(one, measure) for one in counted]
+        found.append(np.mean(values) if values else np.nan)
+    return np.array(found)
 
 
 def _mean(group: Sequence[Sequence[Grasp]], measure: str, unit: str, digits: int = 2) -> str:
@@ -202,8 +200,8 @@ def comparison(row: str, rows: Rows) -> dict[str, str]:
     expected = ""
     if row == CONCURRENT:
         expected = (
-            f"at least 49 % shorter: {'yes' if shorter >= 0.49 else 'no'}; success within 2 points: "
-            f"{'yes' if points >= -2 else 'no'}"
+            f"at least 49 % shorter: {'yes' if shorter >= 0.49 else 'no'}; "
+            f"success within 2 points: {'yes' if points >= -2 else 'no'}"
         )
     return {
         "row": row,
