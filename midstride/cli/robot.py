@@ -24,7 +24,7 @@ from rich.console import Console
 
 from midstride.cli.arguments import Group, Syntax, read
 from midstride.scale.words import plain, saved
-from midstride.seconds import Time, format_s, seconds_of
+from midstride.seconds import Time, seconds_of
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -66,39 +66,21 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
-    from midstride.realtime import wire
-    from midstride.realtime.clock import WallClock, steady
-    from midstride.realtime.clocked import ClockedRobot
-    from midstride.realtime.server import RobotServer
+    from midstride.realtime.server import serve
 
-    clock = WallClock()
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
-    robot = ClockedRobot(
-        body_of(options),
-        clock,
-        seconds_of(options.watchdog),
-        limited=True,
-        seed=options.seed,
-        on_tick=None if options.log is None else ticks.append,
-    )
-    address = wire.parse_address(options.address)
-    token = wire.new_token()
-    server = RobotServer(robot, address, token, clock, lambda line: console.print(plain(line)))
-    server.open()
-    wire.write_token(options.token, token)  # not before: the place may be another robot's
-    console.print(
-        plain(
-            f"{options.body} at {server.address}, watchdog "
-            f"{format_s(seconds_of(options.watchdog))}, token in {options.token}"
-        )
-    )
     try:
-        with steady():
-            server.run()
+        serve(
+            body_of(options),
+            options.address,
+            options.token,
+            seconds_of(options.watchdog),
+            lambda line: console.print(plain(line)),
+            options.seed,
+            None if options.log is None else ticks.append,
+        )
     finally:
-        server.close()
-        options.token.unlink(missing_ok=True)
-        if options.log is not None:
+        if options.log is not None and ticks:
             _write_log(options.log, ticks)
             console.print(saved(options.log))
 

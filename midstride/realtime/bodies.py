@@ -49,6 +49,7 @@ class Body(Protocol):
 
     tick_s: float
     declared: Declared
+    catches_up: bool  # whether it can live through ticks that are over, as a simulation does
 
     def begin(self, seed: int | None) -> None:
         """An episode begins, at rest."""
@@ -84,9 +85,15 @@ class Body(Protocol):
 
     def tick(self) -> None: ...
 
+    def close(self) -> None:
+        """It is used no more."""
+        ...
+
 
 class GymBody:
     """Any Gymnasium environment: its own steps are the ticks."""
+
+    catches_up = True
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], step_s: float | None = None, hold: Any = None
@@ -134,6 +141,9 @@ class GymBody:
     def rest(self) -> None:
         self._action = self.declared.hold
 
+    def close(self) -> None:
+        self._env.close()
+
     def tick(self) -> None:
         if self._measured.over:
             return
@@ -153,6 +163,8 @@ class TaskBody:
 
     actions: how many discrete displacements there are; None: continuous
     """
+
+    catches_up = True
 
     def __init__(self, name: str, actions: int | None = None, tick_s: float = 0.005) -> None:
         self._task = task = make_task(name, tick_s)
@@ -235,6 +247,9 @@ class TaskBody:
 
     def rest(self) -> None:
         self._data.ctrl[:] = self._data.qpos[self._task.controlled.qpos]
+
+    def close(self) -> None:
+        pass
 
     def tick(self) -> None:
         task, data = self._task, self._data

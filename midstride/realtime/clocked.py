@@ -3,7 +3,8 @@
 Time is that of the clock. Whenever the robot is looked at, its body has lived through all ticks
 that are over by then; so it is the same on the wall clock, where a server looks at every tick, as
 on a virtual one, where tests do. Each tick asks the watchdog, and what the actuators are told is
-the limiter's reference.
+the limiter's reference. A real arm cannot live through what is over: its reference waits where it
+was, so that no stall of this process becomes a jump of the arm.
 """
 
 from __future__ import annotations
@@ -103,11 +104,26 @@ class ClockedRobot:
 
     def arm(self) -> None:
         self.catch_up()
+        if not self._body.catches_up:
+            self._find()
         self.watchdog.arm(self._clock.now_s())
         self._number = -1
         self._remembered.clear()
         if self.limiter is not None:
             self._target = self.limiter.aim(self.limiter.position)
+
+    def _find(self) -> None:
+        """A real arm may have been moved by hand since: its reference begins where it is."""
+        where, limiter = self._body.measure().position, self.limiter
+        if limiter is None or where is None or self.watchdog.state == "stopping":
+            return
+        limits = limiter.limits
+        if (where < limits.low).any() or (where > limits.high).any():
+            raise ValueError(
+                f"the robot is at {where.round(3).tolist()}, outside of its limits: bring it "
+                "within them by hand before it is armed"
+            )
+        limiter.place(where)
 
     def get_observation(self) -> Observation:
         self.catch_up()
@@ -189,6 +205,9 @@ class ClockedRobot:
         now_s = self._clock.now_s() if self._paused_s is None else self._paused_s
         due = int((now_s - self._start_s) / self._body.tick_s + _ON_TIME)
         lived = due - self._ticks
+        if lived > 1 and not self._body.catches_up:  # nobody moved it in the ticks that were missed
+            self._start_s += (lived - 1) * self._body.tick_s
+            due = self._ticks + 1
         while self._ticks < due:
             self._tick()
         return lived

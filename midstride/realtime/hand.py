@@ -60,6 +60,8 @@ class HandBody:
     strange: makes it another arm, over another bin, under another light
     """
 
+    catches_up = True
+
     def __init__(self, settings: GraspSettings, strange: Strange | None = None) -> None:
         if strange is not None:
             settings = strange.settings(settings)
@@ -195,6 +197,9 @@ class HandBody:
 
     def rest(self) -> None:
         self._place = self._measured()
+
+    def close(self) -> None:
+        self._world.close()
 
     def tick(self) -> None:
         if self._ticks % CONTROL_TICKS == 0:

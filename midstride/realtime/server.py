@@ -18,12 +18,15 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from midstride.extras import needed_by
-from midstride.realtime.clock import Clock
-from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.bodies import Body
+from midstride.realtime.clock import Clock, WallClock, steady
+from midstride.realtime.clocked import ClockedRobot, Tick
 from midstride.realtime.robot import Stamp
+from midstride.seconds import format_s
 
 with needed_by("a robot's server"):
     from websockets.asyncio.server import ServerConnection, serve, unix_serve
@@ -219,6 +222,37 @@ class RobotServer:
     def _refuse(self, kind: str, who: str) -> None:
         self.counts[kind] += 1
         self._log(f"refused: {who}")
+
+
+def serve(
+    body: Body,
+    address: str,
+    token: Path,
+    watchdog_s: float,
+    log: Callable[[str], None] = print,
+    seed: int | None = None,
+    on_tick: Callable[[Tick], None] | None = None,
+) -> None:
+    """Serve a body until this process is told to end: watched, within limits, to one client.
+
+    address: unix:PATH or ws://127.0.0.1:PORT
+    token: file that the token is written to, for its owner alone
+    on_tick: is told of every tick
+    """
+    clock, word = WallClock(), wire.new_token()
+    robot = ClockedRobot(body, clock, watchdog_s, limited=True, seed=seed, on_tick=on_tick)
+    server = RobotServer(robot, wire.parse_address(address), word, clock, log)
+    server.open()
+    try:
+        wire.write_token(token, word)  # not before: the place may be another robot's
+        name, waits = body.declared.name, format_s(watchdog_s)
+        log(f"{name} at {server.address}, watchdog {waits}, token in {token}")
+        with steady():
+            server.run()
+    finally:
+        server.close()
+        token.unlink(missing_ok=True)
+        body.close()
 
 
 class _Log:
