@@ -66,11 +66,11 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
-    from midstride.realtime.server import serve
+    from midstride.realtime.server import serve_body
 
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
     try:
-        serve(
+        serve_body(
             body_of(options),
             options.address,
             options.token,

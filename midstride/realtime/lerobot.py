@@ -4,9 +4,9 @@ LeRobot's robots observe `{feature: value}` and are told `{feature: value}`: flo
 (`shoulder_pan.pos`), arrays for cameras. They do not say when they captured, so a capture counts
 from when it was asked for, and have no limits of their own beyond what `send_action` returns.
 
-There are two ways to run one. `LeRobotBody`, served by a process of its own (`server.serve`), has
-what every served robot has: a watchdog, and limits of position, velocity, acceleration and jerk on
-what its joints are told, tick by tick, whatever becomes of the policy. `LeRobotRobot` is called by
+There are two ways to run one. `LeRobotBody`, served by a process of its own (`serve_body` in
+`server.py`), has what every served robot has: a watchdog, and limits of position, velocity,
+acceleration and jerk on what its joints are told, tick by tick, whatever becomes of the policy. `LeRobotRobot` is called by
 the policy's own process: it has no watchdog, and says so.
 """
 

@@ -224,7 +224,7 @@ class RobotServer:
         self._log(f"refused: {who}")
 
 
-def serve(
+def serve_body(
     body: Body,
     address: str,
     token: Path,
