@@ -6,8 +6,8 @@ from when it was asked for, and have no limits of their own beyond what `send_ac
 
 There are two ways to run one. `LeRobotBody`, served by a process of its own (`serve_body` in
 `server.py`), has what every served robot has: a watchdog, and limits of position, velocity,
-acceleration and jerk on what its joints are told, tick by tick, whatever becomes of the policy. `LeRobotRobot` is called by
-the policy's own process: it has no watchdog, and says so.
+acceleration and jerk on what its joints are told, tick by tick, whatever becomes of the policy.
+`LeRobotRobot` is called by the policy's own process: it has no watchdog, and says so.
 """
 
 from __future__ import annotations

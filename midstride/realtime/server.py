@@ -36,7 +36,10 @@ with needed_by("a robot's server"):
 
     from midstride.realtime import wire
 
-_PATIENCE_S = 2.0  # with who opens, closes or does not answer pings
+_PATIENCE_S = 2.0  # with who opens or closes
+# With who does not answer pings. Its robot has stopped long before (the watchdog sees to that): this
+# only frees the place, and a machine that is too busy must not cost a client its place.
+_UNANSWERED_S = 10.0
 _SILENCE_S = 30.0  # after which a client loses its place
 _LINES_PER_S = 20  # of the log; what is more is counted
 LOUDEST_PER_S = 4000  # requests
@@ -110,7 +113,7 @@ class RobotServer:
         options: dict[str, Any] = {
             "process_request": self._admit, "origins": [None], "compression": None,
             "open_timeout": _PATIENCE_S, "close_timeout": _PATIENCE_S,
-            "ping_interval": _PATIENCE_S, "ping_timeout": _PATIENCE_S,
+            "ping_interval": _PATIENCE_S, "ping_timeout": _UNANSWERED_S,
             "max_size": wire.LARGEST_REQUEST, "max_queue": 8, "server_header": None,
             "logger": _quiet(),
         }  # fmt: skip
