@@ -17,6 +17,7 @@ from pathlib import Path
 import gymnasium
 from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 
 import midstride  # noqa: F401  (registers the environments)
 
@@ -38,7 +39,7 @@ def train(path: Path, steps: int) -> float:
     )
     model.learn(steps)
     model.save(path)
-    mean_return, _ = evaluate_policy(model, env, n_eval_episodes=5)
+    mean_return, _ = evaluate_policy(model, Monitor(env), n_eval_episodes=5)
     return float(mean_return)
 
 

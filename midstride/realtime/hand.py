@@ -76,7 +76,7 @@ class HandBody:
             designs if strange is None else strange.designs(designs),
             settings.counts[1],
             threads=1,
-            **({} if strange is None else {"change": strange.change}),
+            change=(lambda model: None) if strange is None else strange.change,
         )
         self._drawn: World | None = None  # for pictures of what was
         self._camera = Camera(WIDE_VIEWPOINT, _WIDTH, _HEIGHT)

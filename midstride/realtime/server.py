@@ -37,8 +37,8 @@ with needed_by("a robot's server"):
     from midstride.realtime import wire
 
 _PATIENCE_S = 2.0  # with who opens or closes
-# With who does not answer pings. Its robot has stopped long before, by the watchdog: this only frees
-# the place, and a machine that is too busy must not cost a client its place.
+# With who does not answer pings. Its robot has stopped long before, by the watchdog: this only
+# frees the place, and a machine that is too busy must not cost a client its place.
 _UNANSWERED_S = 10.0
 _SILENCE_S = 30.0  # after which a client loses its place
 _LINES_PER_S = 20  # of the log; what is more is counted

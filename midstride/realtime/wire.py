@@ -140,11 +140,23 @@ class Rested(_Message, frozen=True):
     rests: bool
 
 
+class Then(msgspec.Struct, frozen=True, array_like=True):
+    """A `Moment`, as numbers."""
+
+    at_s: float
+    number: int
+    is_switch: bool
+    state: State
+    position: list[float] | None
+    target: list[float] | None
+    score: float
+
+
 class Recalled(_Message, frozen=True):
     """Some moments, and how many there are in all."""
 
     count: int
-    moments: list[tuple[float, int, bool, State, list[float] | None, list[float] | None, float]]
+    moments: list[Then]
 
 
 class Drawn(_Message, frozen=True):
@@ -295,29 +307,25 @@ _MOMENTS = 2000  # of one message
 
 def recalled(moments: Sequence[Moment], first: int) -> Recalled:
     some = moments[first : first + _MOMENTS]
-    return Recalled(
-        len(moments),
-        [
-            (
-                m.at_s,
-                m.number,
-                m.is_switch,
-                m.state,
-                _listed(m.position),
-                _listed(m.target),
-                m.score,
-            )
-            for m in some
-        ],
-    )
+    said = [
+        Then(
+            m.at_s, m.number, m.is_switch, m.state, _listed(m.position), _listed(m.target), m.score
+        )
+        for m in some
+    ]
+    return Recalled(len(moments), said)
 
 
 def moments_of(said: Recalled) -> list[Moment]:
     """The same on the other side."""
     return [
-        Moment(*first, *(None if v is None else np.array(v) for v in (place, target)), score)
-        for *first, place, target, score in said.moments
-    ]
+        Moment(
+            m.at_s, m.number, m.is_switch, m.state,
+            None if m.position is None else np.array(m.position),
+            None if m.target is None else np.array(m.target), m.score,
+        )
+        for m in said.moments
+    ]  # fmt: skip
 
 
 def drawn(image: Image) -> Drawn:
