@@ -70,9 +70,10 @@ class RobotOptions(Settings):
 class Options(RobotOptions):
     """How long, and how."""
 
-    mode: Literal["concurrent", "hold", "rest", "blocking"] = "concurrent"
+    mode: Literal["concurrent", "hold", "rest", "blocking"] | None = None
     """concurrent: it moves while the policy thinks; hold: it rests meanwhile; rest: it completes
-    every motion, and rests meanwhile (a hand); blocking: its world waits meanwhile (simulated)"""
+    every motion, and rests meanwhile (a hand); blocking: its world waits meanwhile (simulated)
+    (default: rest for who was trained to grasp in blocking mode, else concurrent)"""
     seconds: Annotated[float, Range(0.01, 86400)] = 10.0
     """how long"""
     output: Path = Path("robot-run")
@@ -90,12 +91,13 @@ def command(args: Sequence[str], console: Console) -> None:
 def run(options: Options, console: Console) -> None:
     from midstride.realtime.clock import WallClock
     from midstride.realtime.drive import Run, drive
-    from midstride.report.realtime import write_run
+    from midstride.report.realtime import FILM, write_run
 
-    policy, trained = policy_of(options)
+    policy, trained, rests = policy_of(options)
+    mode = options.mode or ("rest" if rests else "concurrent")
     done = Run()
     with connected(options) as robot:
-        plan = plan_for(robot, trained, options, options.mode)
+        plan = plan_for(robot, trained, options, mode)
         goes_on = lambda so_far: so_far.lasted_s < options.seconds  # noqa: E731
         stopped: KeyboardInterrupt | None = None
         try:
@@ -108,8 +110,11 @@ def run(options: Options, console: Console) -> None:
                 drive(robot, policy, plan, WallClock(), goes_on, done)
         except KeyboardInterrupt as stop:  # the robot was told to stop
             stopped, done.ended = stop, word(number_of(stop))
-        is_filmed = options.film and stopped is None and _film(robot, done, options, console)
-    name, about = Path(options.policy).stem, options.to_dict() | _texts(options)
+        name = Path(options.policy).stem
+        film = options.output / FILM
+        title = f"{name}, {mode}"
+        is_filmed = options.film and stopped is None and _film(robot, done, film, title, console)
+    about = options.to_dict() | _texts(options) | {"mode": mode}
     write_run(options.output, done, name, about, is_filmed)
     _show(done, console)
     files = "/run.html, decisions.csv, run.json" + ", film.mp4" * is_filmed
@@ -120,11 +125,10 @@ def run(options: Options, console: Console) -> None:
         raise ValueError(f"the run ended after {format_s(done.lasted_s, 3)}: {done.ended}")
 
 
-def _film(robot: RemoteRobot, done: Run, options: Options, console: Console) -> bool:
+def _film(robot: RemoteRobot, done: Run, path: Path, title: str, console: Console) -> bool:
     """Film the run; whether that could be done: a run is not lost for a film."""
     from midstride.realtime.robot import RobotFault
     from midstride.report.film import save_video, titled
-    from midstride.report.realtime import FILM
     from midstride.report.robot_film import FPS, robot_film
 
     declared = robot.declared
@@ -138,8 +142,7 @@ def _film(robot: RemoteRobot, done: Run, options: Options, console: Console) -> 
             frames = robot_film(robot, done, names, lambda share: update(round(100 * share)))
         if frames is None:
             return False
-        title = f"{Path(options.policy).stem}, {options.mode}"
-        save_video(options.output / FILM, titled(frames, title), FPS)
+        save_video(path, titled(frames, title), FPS)
     except (RobotFault, OSError, ImportError) as error:
         console.print(plain(f"the run is not filmed: {error}"))
         return False
@@ -166,19 +169,22 @@ def _texts(options: RobotOptions) -> dict[str, Any]:
 # --- What calibrate does too ---------------------------------------------------------------------
 
 
-def policy_of(options: RobotOptions) -> tuple[Any, Any]:
-    """The policy, and the columns and timing that it was trained with, where it says so."""
+def policy_of(options: RobotOptions) -> tuple[Any, Any, bool]:
+    """The policy, the columns and timing that it was trained with, where it says so.
+
+    And whether every action ran to completion and rest in its training.
+    """
     from midstride.policies import load
     from midstride.policies.sources import is_foreign
     from midstride.tasks.registry import environment_of
 
     policy = load(options.policy, options.trust, normalize=options.normalize)
     if is_foreign(options.policy):
-        return policy, None
+        return policy, None, False
     envs = environment_of(Path(options.policy), options.trust).small().make(1)
-    trained = envs.layout, envs.timing
+    trained, rests = (envs.layout, envs.timing), envs.hints.rests
     envs.close()
-    return policy, trained
+    return policy, trained, rests
 
 
 def connected(options: RobotOptions) -> RemoteRobot:
