@@ -37,6 +37,9 @@ FAULTS = (
 )  # fmt: skip
 
 
+_TOO_BUSY = 3  # how a client ends whose robot stopped before: the machine could not keep it moving
+
+
 def main(args: list[str]) -> int:
     options = _parser().parse_args(args)
     with tempfile.TemporaryDirectory(prefix="midstride-robot-") as name:
@@ -119,7 +122,7 @@ def _break_clients(
         began_s, moved = time.monotonic(), _one_fault(place, fault, rng)
         _wait_until_free(place)
         if not moved:
-            continue  # its client never moved the robot: a fault that met nothing is none
+            continue  # its client never moved the robot, or stopped it too early: no fault
         spans.append((began_s, time.monotonic()))
         tried[fault] += 1
         if tried.total() % 100 == 0:
@@ -129,7 +132,7 @@ def _break_clients(
 
 
 def _one_fault(place: Path, fault: str, rng: random.Random) -> bool:
-    """A client that goes wrong while the robot moves; whether it moved."""
+    """A client that goes wrong while the robot moves; whether it came to that."""
     heard, tells = os.pipe()
     child = os.fork()
     if child == 0:
@@ -137,8 +140,8 @@ def _one_fault(place: Path, fault: str, rng: random.Random) -> bool:
     os.close(tells)
     moved = os.read(heard, 1) == b"m"  # nothing, once the client has ended
     os.close(heard)
-    _after(child, fault if moved else "killed", rng.uniform(0.0, 0.15))
-    return moved
+    status = _after(child, fault if moved else "killed", rng.uniform(0.0, 0.15))
+    return moved and status != _TOO_BUSY
 
 
 def _client(place: Path, fault: str, seed: int, tells: int) -> None:
@@ -154,7 +157,9 @@ def _client(place: Path, fault: str, seed: int, tells: int) -> None:
             if number == last:
                 _go_wrong(robot, fault, number, seen.captured_s, rng)
             sent = robot.send_action([rng.uniform(-1, 1)], Stamp(number, seen.captured_s))
-            if number == 1 and sent.refused is None:
+            if sent.refused is not None:
+                os._exit(_TOO_BUSY)
+            if number == 1:
                 os.write(tells, b"m")
             time.sleep(0.01)
     os._exit(0)
@@ -194,8 +199,8 @@ def _go_wrong(
         os._exit(0)
 
 
-def _after(child: int, fault: str, wait_s: float) -> None:
-    """Do to a client what is done to it, and see it end."""
+def _after(child: int, fault: str, wait_s: float) -> int:
+    """Do to a client what is done to it, and see it end; how it did."""
     if fault == "killed":
         time.sleep(wait_s)
         os.kill(child, signal.SIGKILL)
@@ -204,7 +209,7 @@ def _after(child: int, fault: str, wait_s: float) -> None:
         os.kill(child, signal.SIGSTOP)
         time.sleep(4 * WATCHDOG_S)
         os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _wait_until_free(place: Path) -> None:
