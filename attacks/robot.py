@@ -37,6 +37,9 @@ FAULTS = (
 )  # fmt: skip
 
 
+_TOO_BUSY = 3  # how a client ends whose robot stopped before: the machine could not keep it moving
+
+
 def main(args: list[str]) -> int:
     options = _parser().parse_args(args)
     with tempfile.TemporaryDirectory(prefix="midstride-robot-") as name:
@@ -45,7 +48,7 @@ def main(args: list[str]) -> int:
         began_s = time.monotonic()
         try:
             end_s = began_s + 60 * options.minutes
-            tried = _break_clients(place, options.faults, options.seed, end_s)
+            tried, spans = _break_clients(place, options.faults, options.seed, end_s)
             sent = _send_garbage(place, options.messages, options.seed, end_s)
             is_alive = robot.poll() is None and _answers(place)
         finally:
@@ -55,7 +58,7 @@ def main(args: list[str]) -> int:
             said = (place / "said.txt").read_text()
             if "Traceback" in said:
                 print(said[-3000:], file=sys.stderr)
-        found = judge(place / "ticks.csv", WATCHDOG_S)
+        found = judge(place / "ticks.csv", WATCHDOG_S, spans)
     crashes = int(not is_alive) + said.count("Traceback")
     wrong = sent["messages"] - sent["closed"]
     record = {
@@ -74,7 +77,8 @@ def main(args: list[str]) -> int:
     write_whole(options.output / "safety.json", json.dumps(record, indent=2) + "\n")
     write_whole(options.output / "table.md", _table(record))
     print(_table(record))
-    return int(bool(crashes or wrong or found["outside limits"] or found["moved too late"]))
+    bad = ("outside limits", "moved too late", "faults without a stop")
+    return int(bool(crashes or wrong or any(found[name] for name in bad)))
 
 
 def _command(args: list[str]) -> str:
@@ -92,7 +96,7 @@ def _serve(place: Path) -> subprocess.Popen[bytes]:
     ]  # fmt: skip
     with (place / "said.txt").open("wb") as said:
         robot = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
-    while not (place / "robot").exists():
+    while not (place / "token").exists():
         if robot.poll() is not None:
             raise RuntimeError(f"the robot did not start: {(place / 'said.txt').read_text()}")
         time.sleep(0.05)
@@ -106,27 +110,42 @@ def _token(place: Path) -> str:
 # --- Clients that go wrong -----------------------------------------------------------------------
 
 
-def _break_clients(place: Path, count: int, seed: int, end_s: float) -> Counter[str]:
+def _break_clients(
+    place: Path, count: int, seed: int, end_s: float
+) -> tuple[Counter[str], list[tuple[float, float]]]:
+    """How many faults of each kind there were, and when each began and was over."""
     rng, tried = random.Random(seed), Counter[str]()
-    for k in range(count):
-        if time.monotonic() > end_s:
-            break
-        fault = FAULTS[k % len(FAULTS)]
-        _wait_until_free(place)
-        child = os.fork()
-        if child == 0:
-            _client(place, fault, rng.randrange(2**30))
-        _after(child, fault, rng.uniform(0.02, 0.3))
-        tried[fault] += 1
-        if (k + 1) % 100 == 0:
-            print(f"{k + 1} faults", file=sys.stderr, flush=True)
+    spans: list[tuple[float, float]] = []
     _wait_until_free(place)
+    while tried.total() < count and time.monotonic() < end_s:
+        fault = FAULTS[tried.total() % len(FAULTS)]
+        began_s, moved = time.monotonic(), _one_fault(place, fault, rng)
+        _wait_until_free(place)
+        if not moved:
+            continue  # its client never moved the robot, or stopped it too early: no fault
+        spans.append((began_s, time.monotonic()))
+        tried[fault] += 1
+        if tried.total() % 100 == 0:
+            print(f"{tried.total()} faults", file=sys.stderr, flush=True)
     time.sleep(3 * WATCHDOG_S)  # what moves after that would be in the record
-    return tried
+    return tried, spans
 
 
-def _client(place: Path, fault: str, seed: int) -> None:
-    """A process that moves the robot, and goes wrong; never returns."""
+def _one_fault(place: Path, fault: str, rng: random.Random) -> bool:
+    """A client that goes wrong while the robot moves; whether it came to that."""
+    heard, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _client(place, fault, rng.randrange(2**30), tells)
+    os.close(tells)
+    moved = os.read(heard, 1) == b"m"  # nothing, once the client has ended
+    os.close(heard)
+    status = _after(child, fault if moved else "killed", rng.uniform(0.0, 0.15))
+    return moved and status != _TOO_BUSY
+
+
+def _client(place: Path, fault: str, seed: int, tells: int) -> None:
+    """A process that moves the robot, says so, and goes wrong; never returns."""
     with suppress(BaseException):
         rng = random.Random(seed)
         robot = RemoteRobot(f"unix:{place}/robot", _token(place))
@@ -137,7 +156,11 @@ def _client(place: Path, fault: str, seed: int) -> None:
             seen = robot.get_observation()
             if number == last:
                 _go_wrong(robot, fault, number, seen.captured_s, rng)
-            robot.send_action([rng.uniform(-1, 1)], Stamp(number, seen.captured_s))
+            sent = robot.send_action([rng.uniform(-1, 1)], Stamp(number, seen.captured_s))
+            if sent.refused is not None:
+                os._exit(_TOO_BUSY)
+            if number == 1:
+                os.write(tells, b"m")
             time.sleep(0.01)
     os._exit(0)
 
@@ -176,8 +199,8 @@ def _go_wrong(
         os._exit(0)
 
 
-def _after(child: int, fault: str, wait_s: float) -> None:
-    """Do to a client what is done to it, and see it end."""
+def _after(child: int, fault: str, wait_s: float) -> int:
+    """Do to a client what is done to it, and see it end; how it did."""
     if fault == "killed":
         time.sleep(wait_s)
         os.kill(child, signal.SIGKILL)
@@ -186,7 +209,7 @@ def _after(child: int, fault: str, wait_s: float) -> None:
         os.kill(child, signal.SIGSTOP)
         time.sleep(4 * WATCHDOG_S)
         os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _wait_until_free(place: Path) -> None:
@@ -234,6 +257,7 @@ def _table(record: dict[str, Any]) -> str:
         ("commands outside limits", record["outside limits"]),
         ("motions after the watchdog's time", record["moved too late"]),
         ("stops that were measured", record["stops"]),
+        ("faults without a stop", record["faults without a stop"]),
         ("largest error of the computed stop distance (m)", f"{record['stop error m']:.1e}"),
         ("malformed messages", record["messages"]["messages"]),
         ("of them accepted", record["messages accepted"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from midstride.realtime.limiter import stop_path
 _ROUNDED = 1e-6  # the record has nine digits
 
 
-def judge(path: Path, watchdog_s: float) -> dict[str, Any]:
-    """Ticks outside of limits, ticks that moved too late, stops, and the error of their length."""
+def judge(
+    path: Path, watchdog_s: float, spans: Sequence[tuple[float, float]] = ()
+) -> dict[str, Any]:
+    """Ticks outside of limits, ticks that moved too late, stops, and the error of their length.
+
+    spans: of each fault, when it began and when it was over: the robot must have stopped between
+    """
     body = TaskBody("cartpole")
     limits, tick_s = body.declared.limits, body.tick_s
     assert limits is not None
@@ -45,17 +51,21 @@ def judge(path: Path, watchdog_s: float) -> dict[str, Any]:
     moved[1:] = np.diff(place) != 0
     too_late = moved & (at_s > last_fresh_s + watchdog_s + longest_s + 3 * tick_s)
 
-    errors = []
+    errors, stopped_s = [], []
     for k in np.flatnonzero((state[1:] != "armed") & (state[:-1] == "armed")) + 1:
         rest = np.flatnonzero(state[k:] == "stopped")
         if len(rest) and state[k] in ("stopping", "stopped"):
             far, _ = stop_path(limits, [velocity[k - 1]], [acceleration[k - 1]])
             errors.append(abs(place[k + rest[0]] - place[k - 1] - far[0]))
+            stopped_s.append(at_s[k])
+    stops = np.array(stopped_s)
+    without = [not ((stops >= began_s) & (stops <= over_s)).any() for began_s, over_s in spans]
     return {
         "ticks": len(rows),
         "seconds of motion": round(float(moved.sum() * tick_s), 1),
         "outside limits": int(outside.sum()),
         "moved too late": int(too_late.sum()),
         "stops": len(errors),
+        "faults without a stop": sum(without),
         "stop error m": float(max(errors, default=0.0)),
     }

@@ -27,6 +27,8 @@ def garbage(rng: random.Random) -> bytes | str:
         lambda: _pack({**_ACT, "more": 1}),
         lambda: _pack({**_ACT, "type": rng.choice(["act", "Shell", "", 7])}),
         lambda: _pack({"type": "Order", "word": rng.choice(["fly", "armed", ""])}),
+        lambda: _pack({"type": "Draw", "index": rng.choice([-1, 2**53, 0.5, None, "0"])}),
+        lambda: _pack({"type": "Recall", "first": rng.choice([-1, 2**53, [0], "0"])}),
         lambda: _pack(_ACT)[: rng.randrange(1, 30)],
         lambda: b"\x91" * rng.randrange(1, 3000),  # lists in lists
         lambda: "text",

@@ -59,6 +59,18 @@ def test_train_with_stable_baselines3(capsys):
     assert [name for name, _ in lines] == ["nothing", "vector_to_go"]
 
 
+@pytest.mark.slow
+def test_stable_baselines3_on_a_robot(tmp_path, capfd):
+    """A policy that is worth something is worth something on the robot's process too."""
+    pytest.importorskip("stable_baselines3")
+    frozen, on_the_robot = load("stable_baselines3_on_a_robot").main(tmp_path)
+    assert frozen > 400  # nothing learned: below 100
+    assert on_the_robot > 0.5 * frozen
+    assert "on the robot" in capfd.readouterr().out
+    for name in ("run.html", "film.mp4", "decisions.csv"):
+        assert (tmp_path / "run" / name).stat().st_size > 1000
+
+
 def test_adapt_stable_baselines3(capsys, monkeypatch):
     """With a policy that has hardly learned anything: what is shown is that it runs."""
     pytest.importorskip("sbx")

@@ -48,7 +48,7 @@ def run(options: Options, console: Console) -> None:
     from midstride.realtime.drive import Resting, Run, drive
     from midstride.report.realtime import quantile_table, write_trace
 
-    policy, trained = policy_of(options)
+    policy, trained, _ = policy_of(options)
     with connected(options) as robot:
         plan = plan_for(robot, trained, options, "concurrent")
         with show.bar(console, "measuring", options.decisions) as update:

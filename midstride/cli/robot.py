@@ -24,7 +24,7 @@ from rich.console import Console
 
 from midstride.cli.arguments import Group, Syntax, read
 from midstride.scale.words import plain, saved
-from midstride.seconds import Time, format_s, seconds_of
+from midstride.seconds import Time, seconds_of
 from midstride.settings import Range, Settings
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Options(Settings):
     like: Path | None = None
     """folder of a finished run: serve the robot that its policy was trained for (objects, camera
     and image of grasping; the number of discrete actions of cartpole)"""
+    strange: bool = False
+    """grasp: another body than that of training, with household objects (docs/robot.md)"""
     actions: Annotated[int, Range(3, 8)] | None = None
     """cartpole: how many discrete displacements it takes (default: continuous ones)"""
     seed: Annotated[int, Range(0)] = 0
@@ -64,38 +66,21 @@ def command(args: Sequence[str], console: Console) -> None:
 
 
 def run(options: Options, console: Console) -> None:
-    from midstride.realtime import wire
-    from midstride.realtime.clock import WallClock, steady
-    from midstride.realtime.clocked import ClockedRobot
-    from midstride.realtime.server import RobotServer
+    from midstride.realtime.server import serve_body
 
-    clock = WallClock()
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
-    robot = ClockedRobot(
-        body_of(options),
-        clock,
-        seconds_of(options.watchdog),
-        limited=True,
-        seed=options.seed,
-        on_tick=None if options.log is None else ticks.append,
-    )
-    address = wire.parse_address(options.address)
-    token = wire.write_token(options.token)
-    server = RobotServer(robot, address, token, clock, lambda line: console.print(plain(line)))
-    server.open()
-    console.print(
-        plain(
-            f"{options.body} at {server.address}, watchdog "
-            f"{format_s(seconds_of(options.watchdog))}, token in {options.token}"
-        )
-    )
     try:
-        with steady():
-            server.run()
+        serve_body(
+            body_of(options),
+            options.address,
+            options.token,
+            seconds_of(options.watchdog),
+            lambda line: console.print(plain(line)),
+            options.seed,
+            None if options.log is None else ticks.append,
+        )
     finally:
-        server.close()
-        options.token.unlink(missing_ok=True)
-        if options.log is not None:
+        if options.log is not None and ticks:
             _write_log(options.log, ticks)
             console.print(saved(options.log))
 
@@ -112,6 +97,8 @@ def body_of(options: Options) -> Body:
         if settings.task != options.body:
             raise ValueError(f"{options.like} was trained for {settings.task}, not {options.body}")
     if options.body == "cartpole":
+        if options.strange:
+            raise ValueError("--strange is of grasp: cartpole has one body")
         actions = options.actions
         if settings is not None and settings.actions != "continuous":
             actions = settings.actions
@@ -119,9 +106,11 @@ def body_of(options: Options) -> Body:
     if options.actions is not None:
         raise ValueError("--actions is of cartpole: a hand takes continuous actions")
     from midstride.realtime.hand import HandBody
+    from midstride.realtime.strange import Strange
     from midstride.tasks.grasp.settings import GraspSettings
 
-    return HandBody(settings or GraspSettings(scenes=64))
+    strange = Strange() if options.strange else None
+    return HandBody(settings or GraspSettings(scenes=64), strange)
 
 
 def _write_log(path: Path, ticks: deque[Tick]) -> None:

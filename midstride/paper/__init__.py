@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "figure2b-steps": "midstride.paper.figure2b_steps",
     "scripted": "midstride.paper.scripted",
     "table1": "midstride.paper.table1",
+    "table2": "midstride.paper.table2",
     "grasp-latencies": "midstride.paper.grasp_latencies",
     "grasp-ablation": "midstride.paper.grasp_ablation",
     "margins": "midstride.paper.margins",

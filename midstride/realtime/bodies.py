@@ -14,6 +14,8 @@ from midstride.envs.actions import check_hold, kept
 from midstride.envs.knower import base_columns
 from midstride.envs.own_time import steps_time
 from midstride.realtime.robot import Controlled, Declared, Limits
+from midstride.sim.camera import Camera, Image, draw_disc
+from midstride.tasks.env import MARKER_RGB
 from midstride.tasks.settings import make_task
 
 Array = NDArray[np.floating]
@@ -31,17 +33,39 @@ class Measured(NamedTuple):
     score: float
 
 
+class Glance(NamedTuple):
+    """What is remembered of an instant: it costs no picture.
+
+    snapshot: what `picture` draws it from
+    """
+
+    position: Array | None
+    score: float
+    snapshot: Any
+
+
 class Body(Protocol):
     """Something that moves by ticks, and follows what it was told last."""
 
     tick_s: float
     declared: Declared
+    catches_up: bool  # whether it can live through ticks that are over, as a simulation does
 
     def begin(self, seed: int | None) -> None:
         """An episode begins, at rest."""
         ...
 
     def measure(self) -> Measured: ...
+
+    def glance(self) -> Glance: ...
+
+    def picture(self, snapshot: Any) -> Image:
+        """What the body looked like then; of one that `Declared.recalls`."""
+        ...
+
+    def is_at_rest(self) -> bool:
+        """Whether it has arrived where it was told to go; of one that `Declared.rests`."""
+        ...
 
     def check(self, action: Any) -> Any:
         """The action as it is taken; an error if it is none."""
@@ -61,9 +85,15 @@ class Body(Protocol):
 
     def tick(self) -> None: ...
 
+    def close(self) -> None:
+        """It is used no more."""
+        ...
+
 
 class GymBody:
     """Any Gymnasium environment: its own steps are the ticks."""
+
+    catches_up = True
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], step_s: float | None = None, hold: Any = None
@@ -90,6 +120,15 @@ class GymBody:
     def measure(self) -> Measured:
         return self._measured
 
+    def glance(self) -> Glance:
+        return Glance(None, self._measured.score, None)
+
+    def picture(self, snapshot: Any) -> Image:
+        raise ValueError(f"{self.declared.name} is not remembered: it cannot be drawn afterwards")
+
+    def is_at_rest(self) -> bool:
+        raise ValueError(f"{self.declared.name} does not say when it has arrived")
+
     def check(self, action: Any) -> Any:
         return checked_action(action, self.declared.action_space)
 
@@ -101,6 +140,9 @@ class GymBody:
 
     def rest(self) -> None:
         self._action = self.declared.hold
+
+    def close(self) -> None:
+        self._env.close()
 
     def tick(self) -> None:
         if self._measured.over:
@@ -121,6 +163,8 @@ class TaskBody:
 
     actions: how many discrete displacements there are; None: continuous
     """
+
+    catches_up = True
 
     def __init__(self, name: str, actions: int | None = None, tick_s: float = 0.005) -> None:
         self._task = task = make_task(name, tick_s)
@@ -144,8 +188,10 @@ class TaskBody:
             controlled=Controlled(controlled.names, controlled.scale, controlled.wraps),
             limits=_limits(name, controlled.low, controlled.high),
             pauses=True,
+            recalls=True,
         )
         self._data = mujoco.MjData(task.model)
+        self._camera = Camera(task.viewpoint)
         self._score = 0.0
 
     def _resting(self, size: int) -> Any:
@@ -167,6 +213,24 @@ class TaskBody:
         position = data.qpos[self._task.controlled.qpos].copy()
         return Measured(values, position, False, self._score)
 
+    def glance(self) -> Glance:
+        place = self._data.qpos[self._task.controlled.qpos].copy()
+        return Glance(place, self._score, (self._data.qpos.copy(), self._data.ctrl.copy()))
+
+    def picture(self, snapshot: Any) -> Image:
+        """As in simulation; the disc marks the place that its servo was told then."""
+        qpos, told = snapshot
+        model, then = self._task.model, mujoco.MjData(self._task.model)
+        then.qpos[:] = qpos
+        mujoco.mj_forward(model, then)
+        image = self._camera.of_data(model, then)
+        column, row = self._camera.project(self._task.marker(qpos, told))
+        draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=MARKER_RGB)
+        return image
+
+    def is_at_rest(self) -> bool:
+        raise ValueError(f"{self.declared.name} does not say when it has arrived")
+
     def check(self, action: Any) -> Any:
         return checked_action(action, self.declared.action_space)
 
@@ -183,6 +247,9 @@ class TaskBody:
 
     def rest(self) -> None:
         self._data.ctrl[:] = self._data.qpos[self._task.controlled.qpos]
+
+    def close(self) -> None:
+        pass
 
     def tick(self) -> None:
         task, data = self._task, self._data

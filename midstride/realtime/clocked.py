@@ -3,22 +3,28 @@
 Time is that of the clock. Whenever the robot is looked at, its body has lived through all ticks
 that are over by then; so it is the same on the wall clock, where a server looks at every tick, as
 on a virtual one, where tests do. Each tick asks the watchdog, and what the actuators are told is
-the limiter's reference.
+the limiter's reference. A real arm cannot live through what is over: its reference waits where it
+was, so that no stall of this process becomes a jump of the arm.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from midstride.realtime.bodies import Body
 from midstride.realtime.clock import Clock
 from midstride.realtime.limiter import Limiter
+from midstride.realtime.recording import LONGEST_S, TURN_S, Moment
 from midstride.realtime.robot import Array, Declared, Observation, Sent, Stamp
 from midstride.realtime.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from midstride.sim.camera import Image
 
 _ON_TIME = 1e-6  # share of a tick by which the clock may miss its end: float noise
 
@@ -67,6 +73,8 @@ class ClockedRobot:
         self._paused_s: float | None = None
         self._number = -1
         self._target: Array | None = None
+        self._turn = max(1, round(TURN_S / body.tick_s))
+        self._remembered: deque[tuple[Moment, Any]] = deque(maxlen=round(LONGEST_S / TURN_S))
 
     @property
     def declared(self) -> Declared:
@@ -79,7 +87,8 @@ class ClockedRobot:
         self._body.begin(self._seed)
         self._start_s, self._ticks, self._paused_s = self._clock.now_s(), 0, None
         self._number = -1
-        self._target = self._body.measure().position
+        self._remembered.clear()
+        self._target = self._body.glance().position
         if self.limiter is not None and self._target is not None:
             self.limiter.place(self._target)
         if not self._is_guarded:
@@ -95,10 +104,26 @@ class ClockedRobot:
 
     def arm(self) -> None:
         self.catch_up()
+        if not self._body.catches_up:
+            self._find()
         self.watchdog.arm(self._clock.now_s())
         self._number = -1
+        self._remembered.clear()
         if self.limiter is not None:
             self._target = self.limiter.aim(self.limiter.position)
+
+    def _find(self) -> None:
+        """A real arm may have been moved by hand since: its reference begins where it is."""
+        where, limiter = self._body.measure().position, self.limiter
+        if limiter is None or where is None or self.watchdog.state == "stopping":
+            return
+        limits = limiter.limits
+        if (where < limits.low).any() or (where > limits.high).any():
+            raise ValueError(
+                f"the robot is at {where.round(3).tolist()}, outside of its limits: bring it "
+                "within them by hand before it is armed"
+            )
+        limiter.place(where)
 
     def get_observation(self) -> Observation:
         self.catch_up()
@@ -122,6 +147,8 @@ class ClockedRobot:
             return Sent(None, now_s, refused)
         self._number = stamp.number
         self._take(action)
+        if stamp.number >= 0:
+            self._remember(now_s, is_switch=True)
         return Sent(action, now_s)
 
     def stop(self) -> None:
@@ -142,6 +169,35 @@ class ClockedRobot:
             self._start_s += self._clock.now_s() - self._paused_s
             self._paused_s = None
 
+    def is_at_rest(self) -> bool:
+        self.catch_up()
+        return self._body.is_at_rest()
+
+    # --- What was
+
+    def recall(self) -> list[Moment]:
+        self._check_over()
+        return [moment for moment, _ in self._remembered]
+
+    def picture(self, index: int) -> Image:
+        self._check_over()
+        if not 0 <= index < len(self._remembered):
+            raise ValueError(f"there are {len(self._remembered)} moments, and none is {index}")
+        return self._body.picture(self._remembered[index][1])
+
+    def _check_over(self) -> None:
+        self.catch_up()
+        if self.watchdog.state in ("armed", "stopping") and self._is_guarded:
+            raise ValueError(f"the robot is {self.watchdog.state}: it recalls what is over")
+
+    def _remember(self, at_s: float, is_switch: bool) -> None:
+        if not self._declared.recalls or self.watchdog.state not in ("armed", "stopping"):
+            return
+        place, score, snapshot = self._body.glance()
+        state, number = self.watchdog.state, self._number
+        moment = Moment(at_s, number, is_switch, state, place, self._target, score)
+        self._remembered.append((moment, snapshot))
+
     # --- Time
 
     def catch_up(self) -> int:
@@ -149,6 +205,9 @@ class ClockedRobot:
         now_s = self._clock.now_s() if self._paused_s is None else self._paused_s
         due = int((now_s - self._start_s) / self._body.tick_s + _ON_TIME)
         lived = due - self._ticks
+        if lived > 1 and not self._body.catches_up:  # nobody moved it in the ticks that were missed
+            self._start_s += (lived - 1) * self._body.tick_s
+            due = self._ticks + 1
         while self._ticks < due:
             self._tick()
         return lived
@@ -159,6 +218,8 @@ class ClockedRobot:
 
     def _tick(self) -> None:
         at_s = self._at_s(self._ticks)
+        if self._ticks % self._turn == 0:
+            self._remember(at_s, is_switch=False)
         may_move = self.watchdog.look(at_s)
         limiter = self.limiter
         if limiter is not None and self.watchdog.state != "stopped":

@@ -7,17 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from midstride.knowledge import Layout
+from midstride.latency import Fixed, LatencyModel, loses
 from midstride.policies.fit import fit
 from midstride.realtime.clock import Clock, steady
 from midstride.realtime.journal import Decision
 from midstride.realtime.robot import Declared, Observation, Robot, RobotFault, Sent, Stamp
 from midstride.realtime.runtime import Mode, Pace, Runtime
 from midstride.realtime.senses import Senses
-from midstride.realtime.thinker import ThreadThinker
+from midstride.realtime.thinker import Thinker, ThreadThinker
 from midstride.seconds import format_s
 from midstride.timing import Timing
 
+OVER = "the episode is over"
 AS_IT_IS = "as the action is"  # what the units of grasping say of actions
 
 
@@ -26,13 +30,19 @@ class Plan:
     """How a policy is run, checked against the robot that it runs on.
 
     workers: thoughts at a time
-    at_least_s: no decision comes into force earlier after its capture
+    latency: no decision comes into force earlier after its capture than this draws
+    seed: of these draws
     """
 
     senses: Senses
     pace: Pace
     workers: int = 1
-    at_least_s: float = 0.0
+    latency: LatencyModel = field(default_factory=lambda: Fixed(0.0))
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if loses(self.latency):
+            raise ValueError("a robot's decisions are not lost on purpose: give a latency alone")
 
 
 @dataclass
@@ -40,16 +50,25 @@ class Run:
     """What happened so far; also read while it goes on, by who shows it."""
 
     decisions: list[Decision] = field(default_factory=list)  # whose fate is known
+    captures: int = 0
     missed: int = 0
     starved: int = 0
     began_s: float = 0.0
     lasted_s: float = 0.0
+    seen_s: float = 0.0  # when the last observation was captured
     score: float | None = None  # reward of a simulated robot
     state: str = "idle"
     ended: str = ""  # why
+    watchdog_s: float | None = None  # of the robot
 
     def count(self, fate: str) -> int:
         return sum(one.fate == fate for one in list(self.decisions))
+
+    def longest_silence_s(self) -> float:
+        """The longest time without a fresh command: what the robot's watchdog looks at."""
+        taken = [one.taken_s for one in list(self.decisions) if one.fate == "in force"]
+        times_s = [self.began_s, *(at_s for at_s in taken if at_s is not None)]
+        return max(np.diff(times_s), default=0.0)
 
 
 def plan_of(
@@ -57,21 +76,21 @@ def plan_of(
     trained: tuple[Layout, Timing] | None,
     mode: Mode,
     period_s: float | None = None,
-    at_least_s: float = 0.0,
 ) -> Plan:
     """How to run a policy on a robot.
 
     trained: columns and timing of the environment that the policy was trained in; None: the
         policy sees what the robot observes, and nothing else
     period_s: from one observation to the next (default: as trained)
-    at_least_s: no decision comes into force earlier after its capture
     """
     if trained is None:
+        if mode == "rest":
+            return Plan(Senses(declared), Pace(mode))
         if period_s is None:
             raise ValueError(
                 "this policy does not say how long a period is: give it, --period 50ms"
             )
-        return Plan(Senses(declared), Pace(mode, period_s), at_least_s=at_least_s)
+        return _checked(declared, Plan(Senses(declared), Pace(mode, period_s)))
     layout, timing = trained
     _check_columns(declared, layout)
     senses = Senses(
@@ -83,7 +102,9 @@ def plan_of(
         timing.selection_scale_s,
         raw_actions=layout.units.get("previous_action") == AS_IT_IS,
     )
-    if period_s is not None:
+    if mode == "rest":
+        pace = Pace(mode)
+    elif period_s is not None:
         pace = Pace(mode, period_s)
     elif timing.execution_s == 0:
         raise ValueError(
@@ -93,7 +114,19 @@ def plan_of(
     else:
         pace = Pace(mode, timing.period_s, timing.execution_s)
     workers = timing.most_pending if timing.thinker == "pipelined" else 1
-    return Plan(senses, pace, workers, at_least_s)
+    return _checked(declared, Plan(senses, pace, workers))
+
+
+def _checked(declared: Declared, plan: Plan) -> Plan:
+    """The plan, unless the robot would stop between two of its commands."""
+    lasts_s = plan.pace.period_s or plan.pace.execution_s or 0.0
+    if declared.watchdog_s is not None and lasts_s >= declared.watchdog_s:
+        raise ValueError(
+            f"{declared.name} stops without a fresh command for {format_s(declared.watchdog_s)}, "
+            f"and a period lasts {format_s(lasts_s)}: serve it with a longer --watchdog, or give a "
+            "shorter --period"
+        )
+    return plan
 
 
 def _check_columns(declared: Declared, layout: Layout) -> None:
@@ -121,15 +154,19 @@ def drive(
     clock: Clock,
     goes_on: Callable[[Run], bool],
     run: Run | None = None,
+    thinks: Callable[[Any], Thinker] | None = None,
 ) -> Run:
     """Arm a robot that is connected, run the policy on it while `goes_on`, bring it to rest.
+
+    thinks: makes the thinker of the policy (default: a thread of its own, for the wall clock)
 
     Whatever ends it, the robot is told to stop. A fault of the robot ends it: it is in `ended`.
     """
     run = Run() if run is None else run
+    run.watchdog_s = robot.declared.watchdog_s
     policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
     policy.reset()
-    thinker = ThreadThinker(policy, clock, plan.workers, plan.at_least_s)
+    thinker = thinks(policy) if thinks else _thread(policy, plan, clock)
     runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
     try:
         with steady():
@@ -149,15 +186,21 @@ def drive(
     return run
 
 
+def _thread(policy: Any, plan: Plan, clock: Clock) -> Thinker:
+    coming = plan.latency.episode(np.random.default_rng(plan.seed))
+    return ThreadThinker(policy, clock, plan.workers, lambda: float(coming(1)[0]))
+
+
 def _walk(runtime: Runtime, run: Run, clock: Clock, goes_on: Callable[[Run], bool]) -> None:
     for cycle in runtime.cycles():
-        run.score = cycle.seen.score
+        run.score, run.seen_s = cycle.seen.score, cycle.seen.captured_s
+        run.captures += 1
         run.decisions += runtime.journal.settled()
         run.missed, run.starved = runtime.journal.counts["missed"], runtime.starved
         run.lasted_s = clock.now_s() - run.began_s
         if not goes_on(run):
             return
-    run.ended = "the episode is over"
+    run.ended = OVER
 
 
 class Resting:

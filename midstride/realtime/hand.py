@@ -13,15 +13,35 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from midstride.realtime.bodies import Measured, checked_action
+from midstride.realtime.bodies import Glance, Measured, checked_action
 from midstride.realtime.robot import Controlled, Declared, Limits
+from midstride.realtime.strange import Strange
+from midstride.sim.camera import Camera, Image, Look
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp import kinematics, sight
 from midstride.tasks.grasp.env import CONTROLLED, settled_scenes
-from midstride.tasks.grasp.model import FINGER_CLOSED_M, FINGER_OPEN_M, TICK_S
+from midstride.tasks.grasp.model import (
+    FINGER_CLOSED_M,
+    FINGER_OPEN_M,
+    TICK_S,
+    WIDE_VIEWPOINT,
+)
 from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.settings import GraspSettings
-from midstride.tasks.grasp.world import CONTROL_TICKS, HIGH, LAG_S, LOW, SCALE, World
+from midstride.tasks.grasp.world import (
+    ARRIVED,
+    AT_LEAST_TICKS,
+    AT_MOST_TICKS,
+    AT_REST,
+    CONTROL_TICKS,
+    FINGERS_AT_REST_M,
+    HIGH,
+    LAG_S,
+    LOW,
+    REFERENCE_ARRIVED,
+    SCALE,
+    World,
+)
 
 Array = NDArray[np.floating]
 
@@ -31,24 +51,43 @@ _ACCELERATION = np.array([1.2, 1.2, 1.2, 12.0, 100.0])
 _JERK = np.array([60.0, 60.0, 60.0, 600.0, 5000.0])
 _ALL = np.ones(1, bool)
 _IDS = np.zeros(1, int)
+_WIDTH, _HEIGHT = 400, 300  # of pictures for people
 
 
 class HandBody:
-    """One arm over one bin; what it observes is what a policy of `settings` was trained on."""
+    """One arm over one bin; what it observes is what a policy of `settings` was trained on.
 
-    def __init__(self, settings: GraspSettings) -> None:
+    strange: makes it another arm, over another bin, under another light
+    """
+
+    catches_up = True
+
+    def __init__(self, settings: GraspSettings, strange: Strange | None = None) -> None:
+        if strange is not None:
+            settings = strange.settings(settings)
         if settings.depth:
             raise ValueError("a served hand has no depth camera: take a policy without depth")
         self._scenes = settled_scenes(
             settings.object_set, settings.scenes, *settings.counts, settings.scene_seed
         )
-        self._world = World(1, designs_of(settings.object_set), settings.counts[1], threads=1)
+        designs = designs_of(settings.object_set)
+        self._world = World(
+            1,
+            designs if strange is None else strange.designs(designs),
+            settings.counts[1],
+            threads=1,
+            change=(lambda model: None) if strange is None else strange.change,
+        )
+        self._drawn: World | None = None  # for pictures of what was
+        self._camera = Camera(WIDE_VIEWPOINT, _WIDTH, _HEIGHT)
         jitter = settings.camera_jitter, settings.light_jitter, settings.colour_jitter
         follows = settings.camera == "following"
         self._sight = sight.Sight(self._world, settings.image_size, follows, False, jitter)
         self._sees = settings.observation == "image"
         self.tick_s = TICK_S
         self._ticks, self._over = 0, False
+        self._told = 0  # the tick of the last command
+        self._fingers = np.zeros((2, 2))  # at the last two turns of the controller
         self._place: Array = np.zeros(5)
         self._target: Array = np.zeros(5)
         self.declared = self._declare(settings)
@@ -78,6 +117,8 @@ class HandBody:
                 np.array([*LOW, 0.0]), np.array([*HIGH, 1.0]), _VELOCITY, _ACCELERATION, _JERK
             ),
             pauses=True,
+            rests=True,
+            recalls=True,
         )
 
     def begin(self, seed: int | None) -> None:
@@ -85,7 +126,8 @@ class HandBody:
         scene, hand = rng.integers(len(self._scenes), size=2)
         self._scenes.start(self._world, _IDS, np.array([scene]), hands=np.array([hand]))
         self._sight.paint(0, rng)
-        self._ticks, self._over = 0, False
+        self._ticks, self._over, self._told = 0, False, 0
+        self._fingers[:] = self._world.qpos[0, self._world.places.fingers]
         self._place = self._target = self._measured()
 
     def _measured(self) -> Array:
@@ -101,7 +143,41 @@ class HandBody:
         if self._sees:
             image, _ = self._sight.photograph(_IDS)
             values = {"image": image[0], "state": values}
-        return Measured(values, self._measured(), self._over, float(world.lifted().any()))
+        return Measured(values, self._measured(), self._over, self._score())
+
+    def _score(self) -> float:
+        """1 while an object is clear of the bin."""
+        return float(self._world.lifted().any())
+
+    def glance(self) -> Glance:
+        return Glance(self._measured(), self._score(), self._world.batch.state[0].copy())
+
+    def picture(self, snapshot: Any) -> Image:
+        """The whole arm, in the colours of its episode."""
+        world = self._world
+        if self._drawn is None:
+            self._drawn = World(1, world.designs, world.slots, threads=1)
+        for name, rows in world.fields.items():
+            self._drawn.fields[name][:] = rows
+        self._drawn.batch.state[0] = snapshot
+        look = Look(colours=self._sight.look.colours)
+        return np.asarray(self._camera.of_batch(self._drawn.batch, _IDS, look)[0])
+
+    def is_at_rest(self) -> bool:
+        """As in blocking control of training: arrived, joints and fingers still, or long since."""
+        since = self._ticks - self._told
+        if since < AT_LEAST_TICKS:
+            return False
+        if since >= AT_MOST_TICKS:  # something is in its way
+            return True
+        to_go, reference_to_go = (
+            np.abs(kinematics.difference(self._target[None, :4], place[None, :4]))[0]
+            for place in (self._measured(), self._place)
+        )
+        arrived = (to_go < ARRIVED).all() and (reference_to_go < REFERENCE_ARRIVED).all()
+        joints = np.abs(self._world.qvel[0, self._world.places.arm])
+        moved = np.abs(self._fingers[1] - self._fingers[0]).max()
+        return bool(arrived and (joints < AT_REST).all() and moved < FINGERS_AT_REST_M)
 
     def check(self, action: Any) -> Any:
         return checked_action(action, self.declared.action_space)
@@ -112,6 +188,7 @@ class HandBody:
         opening = self._target[4] if grip[0] == 0 else float(grip[0] > 0)
         self._over = self._over or bool(ends[0])
         self._target = np.append(np.clip(goal, LOW, HIGH), round(opening))
+        self._told = self._ticks
         return self._target
 
     def follow(self, action: Any, place: Array | None) -> None:
@@ -120,6 +197,9 @@ class HandBody:
 
     def rest(self) -> None:
         self._place = self._measured()
+
+    def close(self) -> None:
+        self._world.close()
 
     def tick(self) -> None:
         if self._ticks % CONTROL_TICKS == 0:
@@ -130,6 +210,7 @@ class HandBody:
     def _control(self) -> None:
         """The controller's turn: joints towards the place, fingers between closed and open."""
         world, dt_s = self._world, np.array([CONTROL_TICKS * TICK_S])
+        self._fingers = np.stack([self._fingers[1], world.qpos[0, world.places.fingers]])
         before = world.commanded_joints.copy()
         after = kinematics.track(before, self._place[None, :4], dt_s)
         world.commanded_joints[:] = after

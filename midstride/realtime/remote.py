@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from midstride.extras import needed_by
+from midstride.realtime.recording import Moment
 from midstride.realtime.robot import Declared, Observation, RobotFault, Sent, Stamp
+
+if TYPE_CHECKING:
+    from midstride.sim.camera import Image
+
 
 with needed_by("a robot's client"):
     from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
@@ -97,6 +102,28 @@ class RemoteRobot:
 
     def resume(self) -> None:
         self._order("resume")
+
+    def is_at_rest(self) -> bool:
+        reply = self._ask(wire.Resting())
+        if not isinstance(reply, wire.Rested):
+            raise RobotFault(f"the robot did not say whether it has arrived: {reply}")
+        return reply.rests
+
+    def recall(self) -> list[Moment]:
+        found: list[Moment] = []
+        while True:
+            reply = self._ask(wire.Recall(len(found)))
+            if not isinstance(reply, wire.Recalled):
+                raise RobotFault(f"the robot did not say what it did: {reply}")
+            found += wire.moments_of(reply)
+            if len(found) >= reply.count or not reply.moments:
+                return found
+
+    def picture(self, index: int) -> Image:
+        reply = self._ask(wire.Draw(index))
+        if not isinstance(reply, wire.Drawn):
+            raise RobotFault(f"the robot did not draw itself: {reply}")
+        return wire.image_of(reply)
 
     def disconnect(self) -> None:
         if self._connection is not None:

@@ -70,6 +70,8 @@ class Declared:
     limits: Limits | None = None
     watchdog_s: float | None = None  # it stops by itself without a fresh command for so long
     pauses: bool = False  # its world can be made to wait, as only a simulation's can
+    rests: bool = False  # it says when it has arrived where it was told to go, and is at rest
+    recalls: bool = False  # it says afterwards where it was, and draws it (`recording.py`)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ cycle that cannot be kept is skipped, and counted. Everything is stamped from th
 
     concurrent  the robot goes on with what is in force while the policy thinks
     hold        the robot rests while the policy thinks, and the world goes on
+    rest        the robot goes where it was told and comes to rest; then it is observed, and rests
+                on while the policy thinks: blocking control of tasks with a motion controller
     blocking    the world waits while the policy thinks, as only a simulation can
 """
 
@@ -25,10 +27,11 @@ from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import Thinker
 from midstride.seconds import check_time_s
 
-Mode = Literal["concurrent", "hold", "blocking"]
+Mode = Literal["concurrent", "hold", "rest", "blocking"]
 TICK_S = 1e-6
 _MOST_PENDING = 1024
 _LONGEST = 1_000_000  # ticks of one sleep
+_LOOK_AGAIN = 20_000  # ticks until a robot is asked again whether it has arrived
 
 
 @runtime_checkable
@@ -40,12 +43,20 @@ class Pauses(Protocol):
     def resume(self) -> None: ...
 
 
+@runtime_checkable
+class Rests(Protocol):
+    """A robot that says when it has arrived where it was told to go, and is at rest."""
+
+    def is_at_rest(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Pace:
     """When observations are taken.
 
     period_s: from one to the next, on the grid of deadlines; or
-    execution_s: from a switch to the next one, as hold and blocking have it
+    execution_s: from a switch to the next one, as hold and blocking have it; or
+    neither, in the mode rest: whenever the robot has arrived
     """
 
     mode: Mode = "concurrent"
@@ -55,6 +66,10 @@ class Pace:
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
             raise ValueError(f"mode must be {', '.join(get_args(Mode))}, got {self.mode!r}")
+        if self.mode == "rest":
+            if self.period_s is not None or self.execution_s is not None:
+                raise ValueError("in the mode rest a motion takes the time it takes: no period")
+            return
         if (self.period_s is None) == (self.execution_s is None):
             raise ValueError("give either a period or an execution time, not both or neither")
         lasts_s = self.execution_s if self.period_s is None else self.period_s
@@ -85,6 +100,11 @@ class Runtime:
             raise ValueError(
                 f"{robot.declared.name} cannot make the world wait while the policy thinks: "
                 "choose the mode hold, in which the robot rests meanwhile, or concurrent"
+            )
+        if pace.mode == "rest" and not (robot.declared.rests and isinstance(robot, Rests)):
+            raise ValueError(
+                f"{robot.declared.name} does not say when it has arrived: choose the mode hold or "
+                "concurrent"
             )
         self._robot, self._thinker, self._senses = robot, thinker, senses
         self._pace, self._clock = pace, clock
@@ -118,7 +138,10 @@ class Runtime:
             if seen.over:
                 return
             yield self._capture(seen, index, missed)
-            if pace.period_s is None:
+            if pace.mode == "rest":
+                self._live_until_at_rest()
+                index, missed = index + 1, 0
+            elif pace.period_s is None:
                 assert pace.execution_s is not None
                 self._live_until_executed(round(pace.execution_s / TICK_S))
                 index, missed = index + 1, 0
@@ -174,6 +197,15 @@ class Runtime:
         self._execution = execution
         end = min(self._given_up + execution, NEVER)
         self.flight.period(self, max(0, end - self.flight.now))
+
+    def _live_until_at_rest(self) -> None:
+        """Until what was decided last is in force, and the robot has done it."""
+        robot, flight = self._robot, self.flight
+        assert isinstance(robot, Rests)
+        while True:
+            flight.period(self, _LOOK_AGAIN)
+            if flight.newest_in_force and robot.is_at_rest():
+                return
 
     # --- The plant
 

@@ -14,17 +14,19 @@ import os
 import socket
 import stat
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from midstride.extras import needed_by
-from midstride.realtime.clock import Clock
-from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.bodies import Body
+from midstride.realtime.clock import Clock, WallClock, steady
+from midstride.realtime.clocked import ClockedRobot, Tick
 from midstride.realtime.robot import Stamp
+from midstride.seconds import format_s
 
 with needed_by("a robot's server"):
     from websockets.asyncio.server import ServerConnection, serve, unix_serve
@@ -34,7 +36,10 @@ with needed_by("a robot's server"):
 
     from midstride.realtime import wire
 
-_PATIENCE_S = 2.0  # with who opens, closes or does not answer pings
+_PATIENCE_S = 2.0  # with who opens or closes
+# With who does not answer pings. Its robot has stopped long before, by the watchdog: this only
+# frees the place, and a machine that is too busy must not cost a client its place.
+_UNANSWERED_S = 10.0
 _SILENCE_S = 30.0  # after which a client loses its place
 _LINES_PER_S = 20  # of the log; what is more is counted
 LOUDEST_PER_S = 4000  # requests
@@ -53,7 +58,7 @@ class RobotServer:
     ) -> None:
         self._robot, self._clock, self._token = robot, clock, token
         self.address = address
-        self._log = _Log(log)
+        self._log = _Log(log, clock)
         self._lock = threading.Lock()  # around the robot
         self._closing = threading.Event()
         self._ready = threading.Event()
@@ -108,7 +113,7 @@ class RobotServer:
         options: dict[str, Any] = {
             "process_request": self._admit, "origins": [None], "compression": None,
             "open_timeout": _PATIENCE_S, "close_timeout": _PATIENCE_S,
-            "ping_interval": _PATIENCE_S, "ping_timeout": _PATIENCE_S,
+            "ping_interval": _PATIENCE_S, "ping_timeout": _UNANSWERED_S,
             "max_size": wire.LARGEST_REQUEST, "max_queue": 8, "server_header": None,
             "logger": _quiet(),
         }  # fmt: skip
@@ -166,10 +171,10 @@ class RobotServer:
             self._log(gone)
 
     async def _talk(self, connection: ServerConnection) -> None:
-        greeted, allowed, filled_s = False, float(LOUDEST_PER_S), time.monotonic()
+        greeted, allowed, filled_s = False, float(LOUDEST_PER_S), self._clock.now_s()
         while True:
             data = await asyncio.wait_for(connection.recv(), _SILENCE_S)
-            now_s = time.monotonic()
+            now_s = self._clock.now_s()
             allowed = min(LOUDEST_PER_S, allowed + (now_s - filled_s) * LOUDEST_PER_S) - 1
             filled_s = now_s
             if allowed < 0:
@@ -199,6 +204,12 @@ class RobotServer:
                         score = robot.get_observation().score
                         self._log(f"told to {word}; score {score or 0.0:.1f}")
                     return wire.Done()
+                case wire.Resting():
+                    return wire.Rested(robot.is_at_rest())
+                case wire.Recall(first):
+                    return wire.recalled(robot.recall(), first)
+                case wire.Draw(index):
+                    return wire.drawn(robot.picture(index))
                 case wire.Reset(seed):
                     robot.reset(seed)
                     return wire.Done()
@@ -216,16 +227,47 @@ class RobotServer:
         self._log(f"refused: {who}")
 
 
+def serve_body(
+    body: Body,
+    address: str,
+    token: Path,
+    watchdog_s: float,
+    log: Callable[[str], None] = print,
+    seed: int | None = None,
+    on_tick: Callable[[Tick], None] | None = None,
+) -> None:
+    """Serve a body until this process is told to end: watched, within limits, to one client.
+
+    address: unix:PATH or ws://127.0.0.1:PORT
+    token: file that the token is written to, for its owner alone
+    on_tick: is told of every tick
+    """
+    clock, word = WallClock(), wire.new_token()
+    robot = ClockedRobot(body, clock, watchdog_s, limited=True, seed=seed, on_tick=on_tick)
+    server = RobotServer(robot, wire.parse_address(address), word, clock, log)
+    server.open()
+    try:
+        wire.write_token(token, word)  # not before: the place may be another robot's
+        name, waits = body.declared.name, format_s(watchdog_s)
+        log(f"{name} at {server.address}, watchdog {waits}, token in {token}")
+        with steady():
+            server.run()
+    finally:
+        server.close()
+        token.unlink(missing_ok=True)
+        body.close()
+
+
 class _Log:
     """Lines with the time, and not more than a person could read."""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._second, self._lines, self._unsaid = write, 0.0, 0, 0
+    def __init__(self, write: Callable[[str], None], clock: Clock) -> None:
+        self._write, self._clock, self._second, self._lines, self._unsaid = write, clock, 0.0, 0, 0
         self._lock = threading.Lock()
 
     def __call__(self, line: str) -> None:
         with self._lock:
-            second = time.monotonic() // 1
+            second = self._clock.now_s() // 1
             if second != self._second:
                 if self._unsaid:
                     self._write(f"and {self._unsaid} lines more")

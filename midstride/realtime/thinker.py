@@ -61,8 +61,9 @@ class ThreadThinker:
     """A policy that thinks in a thread of its own while the robot moves.
 
     workers: thoughts at a time; a policy that remembers its episode can have only one
-    at_least_s: no decision comes into force earlier after its capture. With the latency that the
-        policy was trained with, and thoughts that are quicker, every latency is that one
+    at_least: says of each decision how long after its capture it comes into force at the earliest.
+        With the latency that the policy was trained with, and thoughts that are quicker, every
+        latency is that one
     chunk: for policies that decide chunks: from what the policy gives to (actions, starts_s)
     """
 
@@ -71,11 +72,11 @@ class ThreadThinker:
         policy: Any,
         clock: Clock,
         workers: int = 1,
-        at_least_s: float = 0.0,
+        at_least: Callable[[], float] = lambda: 0.0,
         chunk: Callable[[Any], tuple[tuple[Any, ...], tuple[float, ...]]] | None = None,
     ) -> None:
         self._policy, self._clock, self._workers = policy, clock, workers
-        self._at_least_s, self._chunk = at_least_s, chunk or _single
+        self._at_least, self._chunk = at_least, chunk or _single
         self.wake = threading.Event()
         self._given: queue.SimpleQueue[tuple[int, float, Any] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Thought | BaseException] = queue.SimpleQueue()
@@ -93,7 +94,8 @@ class ThreadThinker:
             self._threads.append(thread)
             thread.start()
         self._under_way += 1
-        self._given.put((number, captured_s, observation))
+        earliest_s = captured_s + self._at_least()  # here, in the order of captures
+        self._given.put((number, earliest_s, observation))
 
     def is_free(self) -> bool:
         return self._under_way < self._workers
@@ -118,12 +120,12 @@ class ThreadThinker:
 
     def _work(self) -> None:
         while (given := self._given.get()) is not None:
-            number, captured_s, observation = given
+            number, earliest_s, observation = given
             began_s = self._clock.now_s()
             try:
                 actions, starts_s = self._chunk(self._policy(observation))
                 done_s = self._clock.now_s()
-                due_s = max(done_s, captured_s + self._at_least_s)
+                due_s = max(done_s, earliest_s)
                 self._done.put(Thought(number, actions, due_s, began_s, done_s, starts_s))
             except BaseException as error:  # raised where thoughts are collected
                 self._done.put(error)

@@ -8,17 +8,30 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from midstride.disk.read import read_text
-from midstride.realtime.robot import Controlled, Declared, Limits, Observation, Sent, State
+from midstride.disk.read import Missing, read_text
+from midstride.realtime.recording import Moment
+from midstride.realtime.robot import (
+    Array,
+    Controlled,
+    Declared,
+    Limits,
+    Observation,
+    Sent,
+    State,
+)
 
-VERSION = 1
+if TYPE_CHECKING:
+    from midstride.sim.camera import Image
+
+VERSION = 2
 LARGEST_REQUEST = 2**14  # bytes
 LARGEST_REPLY = 2**20
 Numbers = Annotated[list[float], msgspec.Meta(max_length=256)]
@@ -62,7 +75,23 @@ class Reset(_Message, frozen=True):
     seed: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
 
 
-Request = Hello | Observe | Act | Order | Reset
+class Resting(_Message, frozen=True):
+    """Has it arrived?"""
+
+
+class Recall(_Message, frozen=True):
+    """What it did since it was armed last, from moment `first` on; not while it is armed."""
+
+    first: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
+
+
+class Draw(_Message, frozen=True):
+    """What it looked like at a moment; not while it is armed."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+Request = Hello | Observe | Act | Order | Reset | Resting | Recall | Draw
 
 
 # --- Replies -------------------------------------------------------------------------------------
@@ -85,6 +114,8 @@ class Welcome(_Message, frozen=True):
     limits: list[list[float]]  # low, high, velocity, acceleration, jerk; or nothing
     watchdog_s: float | None
     pauses: bool
+    rests: bool
+    recalls: bool
 
 
 class Observed(_Message, frozen=True):
@@ -105,6 +136,35 @@ class Taken(_Message, frozen=True):
     refused: str | None
 
 
+class Rested(_Message, frozen=True):
+    rests: bool
+
+
+class Then(msgspec.Struct, frozen=True, array_like=True):
+    """A `Moment`, as numbers."""
+
+    at_s: float
+    number: int
+    is_switch: bool
+    state: State
+    position: list[float] | None
+    target: list[float] | None
+    score: float
+
+
+class Recalled(_Message, frozen=True):
+    """Some moments, and how many there are in all."""
+
+    count: int
+    moments: list[Then]
+
+
+class Drawn(_Message, frozen=True):
+    height: int
+    width: int
+    image: bytes
+
+
 class Done(_Message, frozen=True):
     pass
 
@@ -115,7 +175,7 @@ class Refused(_Message, frozen=True):
     why: str
 
 
-Reply = Welcome | Observed | Taken | Done | Refused
+Reply = Welcome | Observed | Taken | Rested | Recalled | Drawn | Done | Refused
 
 encode = msgspec.msgpack.Encoder().encode
 _REQUESTS = msgspec.msgpack.Decoder(Request)
@@ -171,6 +231,8 @@ def welcome(declared: Declared) -> Welcome:
         limits=[getattr(limits, name).tolist() for name in _LIMITS] if limits else [],
         watchdog_s=declared.watchdog_s,
         pauses=declared.pauses,
+        rests=declared.rests,
+        recalls=declared.recalls,
     )
 
 
@@ -200,6 +262,8 @@ def declared_by(said: Welcome) -> Declared:
         limits=Limits(*(np.array(values) for values in said.limits)) if said.limits else None,
         watchdog_s=said.watchdog_s,
         pauses=said.pauses,
+        rests=said.rests,
+        recalls=said.recalls,
     )
 
 
@@ -238,6 +302,44 @@ def taken(sent: Sent) -> Taken:
     return Taken(action, sent.taken_s, sent.refused)
 
 
+_MOMENTS = 2000  # of one message
+
+
+def recalled(moments: Sequence[Moment], first: int) -> Recalled:
+    some = moments[first : first + _MOMENTS]
+    said = [
+        Then(
+            m.at_s, m.number, m.is_switch, m.state, _listed(m.position), _listed(m.target), m.score
+        )
+        for m in some
+    ]
+    return Recalled(len(moments), said)
+
+
+def moments_of(said: Recalled) -> list[Moment]:
+    """The same on the other side."""
+    return [
+        Moment(
+            m.at_s, m.number, m.is_switch, m.state,
+            None if m.position is None else np.array(m.position),
+            None if m.target is None else np.array(m.target), m.score,
+        )
+        for m in said.moments
+    ]  # fmt: skip
+
+
+def drawn(image: Image) -> Drawn:
+    return Drawn(image.shape[0], image.shape[1], np.ascontiguousarray(image).tobytes())
+
+
+def image_of(said: Drawn) -> Image:
+    return np.frombuffer(said.image, np.uint8).reshape(said.height, said.width, 3)
+
+
+def _listed(numbers: Array | None) -> list[float] | None:
+    return None if numbers is None else numbers.tolist()
+
+
 # --- Where they meet -----------------------------------------------------------------------------
 
 
@@ -271,9 +373,12 @@ def parse_address(text: str) -> Address:
     return Address(None, match[1].strip("[]"), int(match[2]))
 
 
-def write_token(path: Path) -> str:
-    """A new token, in a file that nobody else can read."""
-    token = secrets.token_urlsafe(32)
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def write_token(path: Path, token: str) -> None:
+    """A token in a file that nobody else can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(path, flags, 0o600)
@@ -283,11 +388,16 @@ def write_token(path: Path) -> str:
         os.write(handle, f"{token}\n".encode())
     finally:
         os.close(handle)
-    return token
 
 
 def read_token(path: Path) -> str:
-    found = read_text(path, 4096).strip()
+    try:
+        found = read_text(path, 4096).strip()
+    except Missing:
+        raise ValueError(
+            f"there is no {path}: midstride robot writes a token there while it serves; give its "
+            "place, --token FILE"
+        ) from None
     if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found):
         raise ValueError(f"{path} holds no token: give the file that midstride robot wrote")
     return found

@@ -19,7 +19,7 @@ from midstride.scale.words import label
 from midstride.seconds import format_s
 from midstride.sweep.disk import write_csv
 
-DECISIONS, PAGE, RECORD = "decisions.csv", "run.html", "run.json"
+DECISIONS, PAGE, RECORD, FILM = "decisions.csv", "run.html", "run.json", "film.mp4"
 TRACE_COLUMNS = ("latency_s", "observation_s", "inference_s", "command_s")
 _NAMES = {
     "observation_s": "observation (capture to runtime)",
@@ -31,8 +31,10 @@ _NAMES = {
 _COLOURS = ("#7a9cc6", "#31456a", "#c98b4b", "#2a7f62")
 
 
-def write_run(folder: Path, run: Run, name: str, about: Mapping[str, Any]) -> None:
-    """Write decisions.csv, run.json and run.html."""
+def write_run(
+    folder: Path, run: Run, name: str, about: Mapping[str, Any], is_filmed: bool = False
+) -> None:
+    """Write decisions.csv, run.json and run.html, which shows film.mp4 if there is one."""
     write_csv(
         folder / DECISIONS, COLUMNS, ([_cell(one, c) for c in COLUMNS] for one in run.decisions)
     )
@@ -42,6 +44,9 @@ def write_run(folder: Path, run: Run, name: str, about: Mapping[str, Any]) -> No
         "seconds": run.lasted_s,
         "score": run.score,
         "ended": run.ended,
+        "watchdog_s": run.watchdog_s,
+        "longest_silence_s": run.longest_silence_s(),
+        "film": FILM if is_filmed else None,
         "quantiles_s": {part: list(of) for part, of in quantiles(run.decisions).items()},
         "about": dict(about),
         "versions": versions(),
@@ -79,11 +84,16 @@ def page(run: Run, name: str, record: Mapping[str, Any]) -> str:
     of_counts = [["", ""], *([key, str(n)] for key, n in counts(run).items())]
     pictures = [image(plot_parts(run.decisions), "latencies"), image(plot_time(run), "over time")]
     title = html.escape(name)
+    film = f"<video controls muted src={FILM} width=480></video>" if record["film"] else ""
+    watchdog = "no watchdog" if run.watchdog_s is None else f"of {format_s(run.watchdog_s)}"
+    silence = f"{format_s(run.longest_silence_s(), 3)} ({watchdog})"
+    of_counts.append(["longest time without a fresh command", silence])
     ended = html.escape(run.ended or "as it was asked to")
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
         f"<style>{CSS}</style><h1>{title}</h1>"
         f"<p>{run.lasted_s:.1f} s on the robot{_scored(run)}; it ended: {ended}.</p>"
+        f"{film}"
         f"<h2>Latency</h2>{html_table(quantile_table(run.decisions))}{''.join(pictures)}"
         f"<h2>What became of decisions</h2>{html_table(of_counts)}"
         f"<h2>How it was run</h2><pre>{html.escape(json.dumps(record['about'], indent=2))}</pre>"

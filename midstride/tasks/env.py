@@ -33,7 +33,7 @@ from midstride.sim.task import Task
 from midstride.tasks.settings import TaskSettings, make_task
 from midstride.timing import Schedule, check_shorter
 
-_MARKER_RGB = (235, 70, 60)
+MARKER_RGB = (235, 70, 60)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class TaskVectorEnv(ManyEnvs):
         images = self._camera.of_batch(self.plant.batch, np.arange(self.num_envs))
         for image, qpos, target in zip(images, self.plant.qpos, self.plant.target, strict=True):
             column, row = self._camera.project(self.task.marker(qpos, target))
-            draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
+            draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=MARKER_RGB)
         return tuple(images)
 
     def close_extras(self, **kwargs: Any) -> None:

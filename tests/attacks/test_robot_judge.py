@@ -29,11 +29,11 @@ def rows():
     ]
 
 
-def judged(tmp_path, rows):
+def judged(tmp_path, rows, spans=()):
     names = ["at_s", "decision", "state", "place", "velocity", "acceleration"]
     with (tmp_path / "ticks.csv").open("w") as file:
         csv.writer(file).writerows([names, *rows])
-    return judge(tmp_path / "ticks.csv", 0.1)
+    return judge(tmp_path / "ticks.csv", 0.1, spans)
 
 
 def test_a_stop_as_it_should_be(tmp_path, rows):
@@ -41,6 +41,12 @@ def test_a_stop_as_it_should_be(tmp_path, rows):
     assert (found["outside limits"], found["moved too late"], found["stops"]) == (0, 0, 1)
     assert found["stop error m"] < 1e-9
     assert found["seconds of motion"] > 0
+
+
+def test_a_fault_without_a_stop_is_counted(tmp_path, rows):
+    """The stop is at 0.25 s: 0.1 s after the last command; the second fault stops nothing."""
+    assert judged(tmp_path, rows, [(0.1, 0.3)])["faults without a stop"] == 0
+    assert judged(tmp_path, rows, [(0.1, 0.3), (0.4, 0.8)])["faults without a stop"] == 1
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import imageio.v3
 import numpy as np
 import pytest
 from rich.console import Console
@@ -13,12 +15,16 @@ from midstride.cli import run as cli
 from midstride.knowledge import Layout
 from midstride.latency_text import read_latency
 from midstride.policies import as_policy
+from midstride.realtime import wire
 from midstride.realtime.bodies import TaskBody
 from midstride.realtime.clock import VirtualClock, WallClock
 from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.drive import Resting, Run, drive, plan_of
+from midstride.realtime.journal import Decision
 from midstride.realtime.remote import RemoteRobot
 from midstride.realtime.robot import RobotFault, Stamp
+from midstride.realtime.runtime import Pace
+from midstride.realtime.thinker import ThreadThinker
 from midstride.tasks.settings import TaskSettings
 from tests.realtime.test_server import TOKEN, served
 from tests.test_examples import load as load_example
@@ -72,7 +78,8 @@ def test_measuring_does_not_move_the_robot():
 
 def test_a_robot_that_stops_ends_the_run_and_says_why():
     with served(watchdog_s=0.06) as server, RemoteRobot(str(server.address), TOKEN) as robot:
-        plan = plan_of(robot.declared, None, "concurrent", 0.5)  # longer than the dog waits
+        plan = plan_of(robot.declared, None, "concurrent", 0.05)
+        plan = replace(plan, pace=Pace("concurrent", 0.5))  # longer than the dog waits
         run = drive(robot, as_policy(push), plan, WallClock(), after(10))
     assert "no fresh command came for 60 ms" in run.ended
 
@@ -142,7 +149,7 @@ def options(kind, server, token, tmp_path, **more):
     )  # fmt: skip
 
 
-def test_run_leaves_a_log_a_record_and_a_page(token, tmp_path):
+def test_run_leaves_a_log_a_record_a_page_and_a_film(token, tmp_path):
     with served() as server:
         cli.run(options(cli.Options, server, token, tmp_path, seconds=0.3, seed=1), QUIET)
     rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
@@ -150,7 +157,12 @@ def test_run_leaves_a_log_a_record_and_a_page(token, tmp_path):
     assert len(rows) == record["counts"]["decisions"] > 0
     assert float(rows[0]["latency_s"]) > 0
     assert record["score"] is not None
-    assert "<h2>Latency</h2>" in (tmp_path / "out/run.html").read_text()
+    page = (tmp_path / "out/run.html").read_text()
+    assert "<h2>Latency</h2>" in page
+    assert "src=film.mp4" in page
+    frames = imageio.v3.imread(tmp_path / "out/film.mp4")
+    assert 0.2 < len(frames) / 25 < 1.0
+    assert frames[0].std() > 10
 
 
 def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
@@ -188,7 +200,7 @@ def test_after_a_fault_a_person_says_arm(token, tmp_path):
     ("args", "says"),
     [
         (["run"], "needs POLICY"),
-        (["run", "x.zip", "--token", "/none"], "no robot|is missing|x.zip"),
+        (["run", "x.zip", "--token", "/none"], "no robot|there is no /none|x.zip"),
         (["robot", "dog"], "body must be one of cartpole, grasp"),
         (["robot", "grasp", "--actions", "5"], "a hand takes continuous actions"),
         (["robot", "cartpole", "--address", "tcp:1"], "is not the address of a robot"),
@@ -204,6 +216,56 @@ def test_what_is_wrong_is_one_sentence(args, says, capsys, tmp_path, monkeypatch
     told = capsys.readouterr().err
     assert any(part in told for part in says.split("|"))
     assert told.count("\n") == 1
+
+
+def test_a_second_robot_at_an_address_leaves_the_first_ones_token(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "robot.token").write_text(TOKEN)
+    with served(f"unix:{tmp_path}/robot.socket") as server:
+        with pytest.raises(SystemExit):
+            main(["robot", "cartpole"])
+        with RemoteRobot(str(server.address), wire.read_token(tmp_path / "robot.token")) as robot:
+            assert robot.get_observation().state == "idle"
+
+
+def test_a_period_longer_than_the_watchdogs_time_is_refused():
+    declared = ClockedRobot(TaskBody("cartpole"), VirtualClock(), 0.04, limited=True).declared
+    assert plan_of(declared, None, "concurrent", 0.03)
+    with pytest.raises(ValueError, match="stops without a fresh command for 40 ms, and a period"):
+        plan_of(declared, None, "concurrent", 0.04)
+
+
+def test_the_longest_silence_is_between_two_commands():
+    times = [1.0, 1.1, 1.4]
+    run = Run([Decision(k, t, t, t, taken_s=t, fate="in force") for k, t in enumerate(times)])
+    run.began_s, run.watchdog_s = 0.9, 0.5
+    assert run.longest_silence_s() == pytest.approx(0.3)
+    assert cli.watchdog(run) == "300 ms of 500 ms"
+    run.watchdog_s = None
+    assert "nobody stops it" in cli.watchdog(run)
+
+
+@pytest.mark.parametrize("latency", ["30ms", "jitter:30ms,10ms"])
+def test_decisions_are_held_back_by_any_latency(latency):
+    """Of thoughts that take no time, every latency is the one that was drawn."""
+    clock = VirtualClock()
+    model = read_latency(latency)
+    coming = model.episode(np.random.default_rng(4))
+    thinker = ThreadThinker(as_policy(push), clock, at_least=lambda: float(coming(1)[0]))
+    due = []
+    for number in range(5):
+        thinker.think(number, 1.0, np.zeros(5, np.float32))
+        assert thinker.wake.wait(10)
+        due += [thought.due_s for thought in thinker.collect()]
+    thinker.close()
+    assert due == pytest.approx(1.0 + model.episode(np.random.default_rng(4))(5))
+
+
+def test_a_robot_loses_nothing_on_purpose():
+    declared = ClockedRobot(TaskBody("cartpole"), VirtualClock()).declared
+    plan = plan_of(declared, None, "concurrent", 0.05)
+    with pytest.raises(ValueError, match="not lost on purpose"):
+        replace(plan, latency=read_latency("lost:0.5:10ms"))
 
 
 def test_bars_are_as_high_as_counts():

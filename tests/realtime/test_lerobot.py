@@ -7,8 +7,9 @@ import pytest
 
 from midstride.policies import as_policy
 from midstride.realtime.clock import VirtualClock
-from midstride.realtime.lerobot import LeRobotRobot
-from midstride.realtime.robot import Stamp
+from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.lerobot import LeRobotBody, LeRobotRobot
+from midstride.realtime.robot import Limits, Stamp
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import DrawnThinker
@@ -53,7 +54,8 @@ class FakeArm:
 
 def robot_of(arm, clock, **options):
     robot = LeRobotRobot(arm, clock, low=[-100, -100], high=[100, 100], **options)
-    robot.connect()
+    with pytest.warns(UserWarning, match="no watchdog"):
+        robot.connect()
     return robot
 
 
@@ -97,3 +99,90 @@ def test_what_the_arm_does_not_have_is_said():
         robot_of(FakeArm(("wrist",)), VirtualClock(), camera="front")
     with pytest.raises(ValueError, match=r"takes 2 numbers \(shoulder_pan.pos, elbow_flex.pos\)"):
         LeRobotRobot(FakeArm(), VirtualClock(), low=[0], high=[1])
+
+
+# --- Served: with a watchdog and limits ----------------------------------------------------------
+
+LIMITS = Limits(*(np.full(2, value) for value in (-100.0, 100.0, 50.0, 200.0, 4000.0)))
+TICK_S = 0.02
+
+
+class QuickArm(FakeArm):
+    """Goes where it is told at once."""
+
+    def send_action(self, action):
+        self.told.append(dict(action))
+        self.places = dict(action)
+        return action
+
+
+def served_arm(watchdog_s=0.2):
+    clock, arm = VirtualClock(), QuickArm()
+    robot = ClockedRobot(LeRobotBody(arm, LIMITS, TICK_S), clock, watchdog_s, limited=True)
+    robot.connect()
+    return clock, arm, robot
+
+
+def test_a_served_arm_stops_when_nobody_commands_it_and_keeps_its_limits():
+    clock, arm, robot = served_arm()
+    robot.arm()
+    for number in range(10):
+        assert robot.send_action([90.0, -90.0], Stamp(number, clock.now_s())).refused is None
+        for _ in range(5):
+            clock.sleep_until(clock.now_s() + TICK_S)
+            robot.catch_up()
+    assert robot.watchdog.state == "armed"
+    for _ in range(100):  # the policy is gone
+        clock.sleep_until(clock.now_s() + TICK_S)
+        robot.catch_up()
+    assert robot.watchdog.state == "stopped"
+    path = np.array([[told[name] for name in JOINTS] for told in arm.told])
+    assert 30 < abs(path[-1, 0]) < 90  # on its way, and nowhere near its goal
+    assert np.abs(np.diff(path, axis=0)).max() <= 50.0 * TICK_S + 1e-9
+    # The last tenth of a second of a stop from 50 at 200 per second squared: it brakes, not halts.
+    assert np.abs(np.diff(path[-6:], axis=0)).max() < 0.6 * 50.0 * TICK_S
+    count = len(arm.told)
+    clock.sleep_until(clock.now_s() + 1.0)
+    robot.catch_up()
+    assert len(arm.told) == count  # who is stopped is told nothing
+
+
+def test_a_stall_of_its_process_is_no_jump_of_the_arm():
+    clock, arm, robot = served_arm(watchdog_s=5.0)
+    robot.arm()
+    robot.send_action([90.0, 0.0], Stamp(0, clock.now_s()))
+    for stall_s in (TICK_S, TICK_S, 0.7, TICK_S, 0.3, TICK_S):
+        clock.sleep_until(clock.now_s() + stall_s)
+        robot.catch_up()
+    path = np.array([told[JOINTS[0]] for told in arm.told])
+    assert len(path) == 6  # one for each time that it was looked at
+    assert np.diff(path).max() <= 50.0 * TICK_S + 1e-9
+
+
+def test_after_a_hand_has_moved_it_an_arm_starts_where_it_is():
+    clock, arm, robot = served_arm()
+    arm.places = {JOINTS[0]: 30.0, JOINTS[1]: -20.0}
+    robot.arm()
+    clock.sleep_until(clock.now_s() + TICK_S)
+    robot.catch_up()
+    assert arm.told[0] == pytest.approx({JOINTS[0]: 30.0, JOINTS[1]: -20.0})
+    robot.stop()
+    clock.sleep_until(clock.now_s() + 3 * TICK_S)
+    robot.catch_up()
+    arm.places[JOINTS[0]] = 101.0
+    with pytest.raises(ValueError, match=r"outside of its limits: bring it within them by hand"):
+        robot.arm()
+
+
+def test_in_the_policys_own_process_it_says_that_nobody_watches():
+    robot = LeRobotRobot(FakeArm(), VirtualClock(), low=[-1, -1], high=[1, 1])
+    with pytest.warns(UserWarning, match="has no watchdog in the policy's own process"):
+        robot.connect()
+    assert robot.declared.watchdog_s is None
+
+
+def test_an_arm_that_does_not_observe_where_it_is_cannot_be_served():
+    arm = FakeArm()
+    arm.observation_features = {"camera": (4, 4, 3)}
+    with pytest.raises(ValueError, match="does not observe all the places that it is told"):
+        LeRobotBody(arm, LIMITS)

@@ -222,7 +222,7 @@ def test_who_sleeps_on_the_wall_clock_wakes_at_a_call():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"mode": "blind", "period_s": 0.1}, "mode must be concurrent, hold, blocking"),
+        ({"mode": "blind", "period_s": 0.1}, "mode must be concurrent, hold, rest, blocking"),
         ({}, "either a period or an execution"),
         ({"period_s": 0.1, "execution_s": 0.1}, "either a period or an execution"),
         ({"period_s": 0.0}, "at least a microsecond"),

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import mujoco
 import numpy as np
 from mujoco.batch import Batch
 from numpy.typing import NDArray
@@ -48,12 +49,12 @@ LOW = np.array([BIN_CENTRE[0] - 0.095, BIN_CENTRE[1] - 0.095, 0.012, -1.6])
 HIGH = np.array([BIN_CENTRE[0] + 0.095, BIN_CENTRE[1] + 0.095, 0.20, 1.6])
 
 # Blocking: arrived when nearer than this, at rest when no faster than that.
-_ARRIVED = np.array([0.004, 0.004, 0.004, 0.03])
-_REFERENCE_ARRIVED = np.array([0.002, 0.002, 0.002, 0.02])
-_AT_REST = 0.1  # rad/s, every joint
+ARRIVED = np.array([0.004, 0.004, 0.004, 0.03])
+REFERENCE_ARRIVED = np.array([0.002, 0.002, 0.002, 0.02])
+AT_REST = 0.1  # rad/s, every joint
 _AHEAD_S = 1e-5  # over which a velocity is the difference of two poses
-_FINGERS_AT_REST_M = 0.0006  # moved in a control interval
-_AT_LEAST_TICKS, _AT_MOST_TICKS = 25, 275  # after the switch
+FINGERS_AT_REST_M = 0.0006  # moved in a control interval
+AT_LEAST_TICKS, AT_MOST_TICKS = 25, 275  # after the switch
 
 LIFTED_M = 0.08  # height of an object's centre that is clear of the bin
 
@@ -89,16 +90,19 @@ class World:
         slots: int,
         threads: int,
         most_pending: int = 1,
+        change: Callable[[mujoco.MjModel], None] = lambda model: None,
     ) -> None:
         """`n` bins that hold up to `slots` of the objects of `designs` each.
 
         most_pending: decisions that can be under way at once
+        change: makes the model another one, of the same parts, before anything moves
         """
         self.n = n
         self.slots = slots
         self.designs = designs
         self.rows = _design_rows(designs)
         self.model = build(designs[:1] * slots)
+        change(self.model)
         self.places = places(self.model)
         self.batch = Batch(self.model, n, threads, persistent=True)  # for sleep
         self.qpos = self.batch.bind("qpos")
@@ -282,18 +286,18 @@ class World:
         Only some time after the switch, and at last whether they are or not.
         """
         turn = self._since_event % CONTROL_TICKS == 0
-        due = turn & (self._since_event >= _AT_LEAST_TICKS)
+        due = turn & (self._since_event >= AT_LEAST_TICKS)
         if not due.any():
             return due
         moved = np.abs(self.qpos[:, self.places.fingers] - self._fingers).max(axis=1)
-        rest = self._arrived() & (moved < _FINGERS_AT_REST_M)
-        return due & (rest | (self._since_event >= _AT_MOST_TICKS))
+        rest = self._arrived() & (moved < FINGERS_AT_REST_M)
+        return due & (rest | (self._since_event >= AT_MOST_TICKS))
 
     def _arrived(self) -> Mask:
         to_go = np.abs(kinematics.difference(self.goal, self.pose()))
         reference_to_go = np.abs(kinematics.difference(self.goal, self.reference))
-        near = (to_go < _ARRIVED) & (reference_to_go < _REFERENCE_ARRIVED)
-        still = np.abs(self.qvel[:, self.places.arm]) < _AT_REST
+        near = (to_go < ARRIVED) & (reference_to_go < REFERENCE_ARRIVED)
+        still = np.abs(self.qvel[:, self.places.arm]) < AT_REST
         return np.asarray(near.all(axis=1) & still.all(axis=1))
 
 
