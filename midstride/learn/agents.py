@@ -16,6 +16,12 @@ from typing import Any
 from midstride.envs.learnable import Environment
 from midstride.learn.agent import Agent
 from midstride.learn.agent_settings import AgentSettings, RunSettings
+from midstride.learn.baselines.bpql import BPQL
+from midstride.learn.baselines.dau import DAU
+from midstride.learn.baselines.dcac import DCAC
+from midstride.learn.baselines.predict import Predict
+from midstride.learn.baselines.rtac import RTAC
+from midstride.learn.baselines.rtac_substep import SubstepRTAC
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.ppo import PPO
@@ -24,7 +30,19 @@ from midstride.learn.sac import SAC
 from midstride.settings import Settings, check_name, shown, types_of
 from midstride.tasks.registry import environment_from, settings_of
 
-AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt, "sac": SAC, "ppo": PPO}
+AGENTS: dict[str, type[Agent]] = {
+    "dqn": DQN,
+    "drqn": DRQN,
+    "qtopt": QTOpt,
+    "sac": SAC,
+    "ppo": PPO,
+    "rtac": RTAC,
+    "rtac_substep": SubstepRTAC,
+    "dcac": DCAC,
+    "bpql": BPQL,
+    "predict": Predict,
+    "dau": DAU,
+}
 
 
 def agent_called(name: Any) -> type[Agent]:

@@ -205,11 +205,12 @@ class SAC(Agent):
             "high": space.high.ravel().tolist(),
         }
         self.base = envs.layout.slices["base"].stop  # columns that the environment itself observes
-        network = self.make_network(settings, columns, jax.random.key(run.seed))
+        network = self.make_network(settings, envs, jax.random.key(run.seed))
         super().__init__(settings, run, network)
         self.state["key"] = jax.random.key_data(jax.random.key(run.seed + 1))
         self.entropy = -float(self.size) if settings.entropy is None else settings.entropy
-        self.row = Row(columns, settings.observes_switch, actions=self.size)
+        keeps_switch = settings.observes_switch and envs.timing.arrives_in_time
+        self.row = Row(columns, keeps_switch, actions=self.size)
         self.hindsight = Hindsight.of(settings, envs, self.row)
         row = self.row if self.hindsight is None else self.hindsight.row
         self.replay = Replay(settings.replay_size, run.num_envs, row)
@@ -218,8 +219,8 @@ class SAC(Agent):
         self.policy = self.policy_of(self.state["online"])
         self._update = jax.jit(self._updates, donate_argnums=0)
 
-    def make_network(self, settings: Any, columns: int, key: Array) -> Network:
-        return Network(settings, columns, self.size, key)
+    def make_network(self, settings: Any, envs: LearnableEnvs, key: Array) -> Network:
+        return Network(settings, envs.single_observation_space.shape[0], self.size, key)
 
     @classmethod
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
@@ -263,8 +264,8 @@ class SAC(Agent):
         if self.normal is not None and self.hindsight is not None:
             # What is learned from is not what was seen.
             self.normal.add(found[0, :, self.row.places["observation_capture"]])
-        mean, scale = self._normal()
-        return {"transitions": found, "mean": mean, "scale": scale}
+        normal: Any = Normal(*self._normal())
+        return {"transitions": found, "normal": normal}
 
     def draw(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random transitions (*shape, width)."""
@@ -279,20 +280,20 @@ class SAC(Agent):
         self._under_way.append(measured)
 
     def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
-        normal = Normal(batches["mean"], batches["scale"])
+        given = {name: value for name, value in batches.items() if name != "transitions"}
 
         def one(state: Any, transitions: Any) -> tuple[Any, Any]:
-            return self._one_update(state, transitions, normal)
+            return self._one_update(state, transitions, given)
 
         state, measured = jax.lax.scan(one, state, batches["transitions"])
         # The next dispatch reuses the buffers of the state; the policy needs its own.
         return state, {**measured, "policy": jnp.copy(state["online"])}
 
-    def _one_update(self, state: Any, transitions: Any, normal: Normal) -> tuple[Any, Any]:
+    def _one_update(self, state: Any, transitions: Any, given: Any) -> tuple[Any, Any]:
         """A step down the gradient, and the target network after it."""
-        steps = {**self.row.unpack(transitions), "normal": normal}
+        steps = {**self.row.unpack(transitions), **given}
         for name in self.row.observations:
-            steps[name] = normal(steps[name])
+            steps[name] = given["normal"](steps[name])
         key, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
 
         def loss(online: Any) -> tuple[Any, Any]:
