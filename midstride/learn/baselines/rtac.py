@@ -80,9 +80,9 @@ class RTAC(SAC):
             """Of what is in flight, if `action` had been decided."""
             value = state_values(network, x_next).min(axis=0)
             reward = steps["reward_before_switch"] + steps["reward_after_switch"]
-            gamma, ended = self.settings.gamma_per_s, steps["terminated"]
-            y = full_period_target(reward, ended, value, gamma, steps["period_s"])
-            return y - temperature * density
+            soft, ended = reward - temperature * density, steps["terminated"]
+            gamma, elapsed_s = self.settings.gamma_per_s, steps["period_s"]
+            return full_period_target(soft, ended, value, gamma, elapsed_s)
 
         v = state_values(online, x)
         critic_loss = 0.5 * ((v - frozen(soft_value(target))) ** 2).mean(axis=1).sum()
