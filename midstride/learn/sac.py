@@ -191,6 +191,8 @@ class SAC(Agent):
 
     Settings: ClassVar[type[AgentSettings]] = SACSettings
     run_defaults = RunSettings(num_envs=1, evaluation_episodes=8)
+    drawn: tuple[str, ...] = ("transitions",)  # of what `sample` gives, what each update has anew
+    lstm_size = 0
 
     def __init__(
         self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
@@ -213,7 +215,7 @@ class SAC(Agent):
         self.row = Row(columns, keeps_switch, actions=self.size)
         self.hindsight = Hindsight.of(settings, envs, self.row)
         row = self.row if self.hindsight is None else self.hindsight.row
-        self.replay = Replay(settings.replay_size, run.num_envs, row)
+        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
         self.normal = Normaliser(columns) if settings.normalise else None
         self._columns = columns
         self.policy = self.policy_of(self.state["online"])
@@ -264,8 +266,11 @@ class SAC(Agent):
         if self.normal is not None and self.hindsight is not None:
             # What is learned from is not what was seen.
             self.normal.add(found[0, :, self.row.places["observation_capture"]])
-        normal: Any = Normal(*self._normal())
-        return {"transitions": found, "normal": normal}
+        return {"transitions": found, "normal": self.normal_now()}
+
+    def normal_now(self) -> Any:
+        """What observations are normalised by, for compiled code."""
+        return Normal(*self._normal())
 
     def draw(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random transitions (*shape, width)."""
@@ -280,20 +285,21 @@ class SAC(Agent):
         self._under_way.append(measured)
 
     def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
-        given = {name: value for name, value in batches.items() if name != "transitions"}
+        drawn = {name: batches[name] for name in self.drawn}
+        given = {name: value for name, value in batches.items() if name not in drawn}
 
-        def one(state: Any, transitions: Any) -> tuple[Any, Any]:
-            return self._one_update(state, transitions, given)
+        def one(state: Any, batch: Any) -> tuple[Any, Any]:
+            return self._one_update(state, {**batch, **given})
 
-        state, measured = jax.lax.scan(one, state, batches["transitions"])
+        state, measured = jax.lax.scan(one, state, drawn)
         # The next dispatch reuses the buffers of the state; the policy needs its own.
         return state, {**measured, "policy": jnp.copy(state["online"])}
 
-    def _one_update(self, state: Any, transitions: Any, given: Any) -> tuple[Any, Any]:
+    def _one_update(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """A step down the gradient, and the target network after it."""
-        steps = {**self.row.unpack(transitions), **given}
+        steps = {**batch, **self.row.unpack(batch["transitions"])}
         for name in self.row.observations:
-            steps[name] = given["normal"](steps[name])
+            steps[name] = batch["normal"](steps[name])
         key, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
 
         def loss(online: Any) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import midstride
 from midstride.knowledge import Layout
 from midstride.latency import Fixed, PerStep
 from midstride.learn.agent import configure_jax
@@ -19,6 +20,7 @@ from midstride.learn.targets import (
     full_period_target,
     until_switch_target,
 )
+from midstride.learn.train import train
 from midstride.theory.tabular import (
     ConcurrentMDP,
     TickMDP,
@@ -488,6 +490,81 @@ def test_dau_is_dqn_of_the_same_values():
     batch = {"transitions": jnp.asarray(rows)}
     found, exact = dau.loss(network, network, batch), dqn.loss(values, values, batch)
     np.testing.assert_allclose(found[0], exact[0], rtol=1e-6)
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def test_what_recurrent_sac_remembers_in_learning_is_what_its_policy_remembered():
+    """Segments of two episodes, lived by the policy: the second begins from nothing."""
+    agent = agent_of("rsac", envs_of(0.0, (), base=3), lstm_size=5, segment=4, burn_in=2)
+    rng = np.random.default_rng(0)
+    seen = rng.normal(size=(9, 3)).astype(np.float32)
+    done, remembered = np.zeros(9, bool), []
+    done[3] = True
+    for i in range(8):
+        _, notes = agent.act(seen[i : i + 1], steps=10**6)
+        remembered.append(agent.policy.state(1)[0][0])
+        agent.remember(
+            step_of(
+                observation_capture=seen[i : i + 1], observation_next=seen[i + 1 : i + 2],
+                observation_switch=None, truncated=done[i : i + 1], notes=notes,
+            )
+        )  # fmt: skip
+        agent.policy.reset(done[i : i + 1])
+    found = {**agent.replay.data, "transitions": agent.replay.data["transitions"]}
+    steps = agent.row.unpack(jnp.asarray(found["transitions"][1:7].swapaxes(0, 1)))
+    steps |= {name: jnp.asarray(found[name][1]) for name in "hc"}
+    z, z_next = agent._remembered(agent.network(agent.state["online"]), steps)
+    np.testing.assert_allclose(z[:, 3:], remembered[3:7], atol=1e-6)
+    np.testing.assert_array_equal(z[:, :3], seen[3:7])
+    np.testing.assert_allclose(z_next[1:3, 3:], remembered[5:7], atol=1e-6)
+    assert np.abs(z_next[0, 3:] - remembered[4]).max() > 1e-3  # the end of an episode goes on
+
+
+def test_recurrent_sac_that_remembers_nothing_is_sac():
+    """With an LSTM that stays at 0 the losses are SAC's, on the same steps."""
+    rsac = agent_of("rsac", envs_of(0.0, (), base=3), lstm_size=4, segment=3, burn_in=0)
+    network = rsac.network(rsac.state["online"])
+    blank = eqx.tree_at(lambda net: net.cell, network, replace_fn=lambda cell: jax.tree.map(
+        lambda leaf: jnp.zeros_like(leaf) if eqx.is_array(leaf) else leaf, cell))  # fmt: skip
+
+    def without_memory(linear):
+        return eqx.tree_at(lambda one: one.weight, linear, linear.weight[:, :3])
+
+    sac = agent_of("sac", envs_of(0.0, (), base=3))
+    plain = sac.network(sac.state["online"])
+    plain = eqx.tree_at(
+        lambda net: (net.actor, net.critics, net.log_temperature), plain,
+        (blank.actor, blank.critics, blank.log_temperature),
+    )  # fmt: skip
+    plain = eqx.tree_at(lambda n: n.actor.layers[0], plain, without_memory(blank.actor.layers[0]))
+    for k in (0, 1):
+        first = blank.critics[k].layers[0]
+        kept = jnp.concatenate([first.weight[:, :3], first.weight[:, 7:]], axis=1)
+        plain = eqx.tree_at(lambda n, k=k: n.critics[k].layers[0].weight, plain, kept)
+    rng = np.random.default_rng(1)
+    rows = jnp.asarray(rng.normal(size=(8, 3, rsac.row.width)), jnp.float32)
+    steps = rsac.row.unpack(rows)
+    flat = {name: value.reshape(24, *value.shape[2:]) for name, value in steps.items()}
+    steps |= {"h": jnp.zeros((8, 4)), "c": jnp.zeros((8, 4))}
+    keys = jax.random.split(jax.random.key(0))
+    found, exact = rsac.loss(blank, blank, steps, keys), sac.loss(plain, plain, flat, keys)
+    np.testing.assert_allclose(found[0], exact[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rtac", "bpql", "predict", "rsac", "dau"])
+def test_a_trained_policy_is_saved_and_loads(name, tmp_path):
+    settings = {} if name == "dau" else {"latency": "50ms", "period": "50ms"}
+    training = Training.of(
+        "pointmass", name, actions="continuous", knowledge=("previous_action",), steps=64,
+        num_envs=4, learning_starts=40, hidden=(8,), replay_size=100, evaluate_every=64,
+        evaluation_episodes=1, batch_size=16, **settings,
+    )  # fmt: skip
+    result = train(training, tmp_path / "run")
+    policy = midstride.load(tmp_path / "run")
+    assert policy(np.zeros(policy.observation_size)).shape == (2,)
+    assert result["parameters"] > 100
 
 
 # --- What does not fit ---------------------------------------------------------------------------
