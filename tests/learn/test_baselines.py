@@ -504,7 +504,7 @@ def test_what_recurrent_sac_remembers_in_learning_is_what_its_policy_remembered(
     done[3] = True
     for i in range(8):
         _, notes = agent.act(seen[i : i + 1], steps=10**6)
-        remembered.append(agent.policy.state(1)[0][0])
+        remembered.append(agent.policy.state(1)[0][0].copy())
         agent.remember(
             step_of(
                 observation_capture=seen[i : i + 1], observation_next=seen[i + 1 : i + 2],
@@ -512,7 +512,7 @@ def test_what_recurrent_sac_remembers_in_learning_is_what_its_policy_remembered(
             )
         )  # fmt: skip
         agent.policy.reset(done[i : i + 1])
-    found = {**agent.replay.data, "transitions": agent.replay.data["transitions"]}
+    found = agent.replay.data
     steps = agent.row.unpack(jnp.asarray(found["transitions"][1:7].swapaxes(0, 1)))
     steps |= {name: jnp.asarray(found[name][1]) for name in "hc"}
     z, z_next = agent._remembered(agent.network(agent.state["online"]), steps)
