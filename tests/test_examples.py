@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import json
 import re
@@ -171,7 +172,8 @@ def test_own_agent(tmp_path, monkeypatch):
     from midstride.learn.train import train
 
     monkeypatch.setattr("midstride.learn.agents.AGENTS", dict(AGENTS))
-    module = load("own_agent")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    module = importlib.import_module("own_agent")
     values = {
         "actions": "continuous", "latency": "50ms", "knowledge": ("previous_action",),
         "num_envs": 4, "learning_starts": 40, "hidden": (8,), "replay_size": 400,

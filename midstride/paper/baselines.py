@@ -43,6 +43,7 @@ from midstride.sweep.spec import Spec, expand, slug
 
 FROZEN, RANDOM = "frozen", "randomised latency"
 UNAWARE, KNOWING = "unaware", "knowing: previous action"
+TO_GO = "knowing: vector-to-go + t_AS"  # of position-controlled joints
 RUN_LATE = "frozen, run at the latency"
 ADAPTED, IMITATED = "adapted, data alone", "adapted, rounds of imitation"
 CLAIMED = (FROZEN, UNAWARE, KNOWING, RANDOM, "rtac", "rtac_substep", "dcac", "bpql", "predict")
@@ -122,9 +123,12 @@ def at_latency(spec: Spec, latency: str, console: Console) -> Spec:
     plain_arm = replace(spec, arms={"": {"latency": latency}})
     envs = expand(plain_arm, 1)[0].training.environment.small().make(1)
     pending = ("pending_actions",) if envs.timing.pending_slots else ()
+    arms = dict(spec.arms)
+    if envs.layout.controlled and KNOWING in arms:
+        arms[TO_GO] = {"knowledge": ("selection_time", "vector_to_go")}
     envs.close()
     fit: dict[str, Mapping[str, Any]] = {}
-    for arm, settings in spec.arms.items():
+    for arm, settings in arms.items():
         known = tuple(settings.get("knowledge", ()))
         known += pending if "previous_action" in known else ()
         settings = {"latency": latency, **settings, **({"knowledge": known} if known else {})}

@@ -26,7 +26,7 @@ from midstride.paper.study import GridOptions, Study, prepare, sketch, train, wi
 from midstride.policies import load
 from midstride.scale.jobs import Event
 from midstride.settings import help_of, types_of
-from midstride.sweep.spec import parse_spec, read_spec
+from midstride.sweep.spec import parse_spec, read_spec, slug
 
 QUIET = Console(quiet=True)
 TINY = (
@@ -295,10 +295,11 @@ def test_baselines(tmp_path):
     options = {"set": settings, "arms": arms, "latencies": ("20ms",), "episodes": 2}
     out = reproduce("baselines", tmp_path, **options, seeds=1, claims=1)
     table = markdown(out / "table.md")
-    fit = {"frozen", "knowing: previous action", "bpql", "dau, knowing"}
+    fit = {"frozen", "knowing: previous action", "knowing: vector-to-go + t_AS", "bpql"}
+    fit |= {"dau, knowing"}
     assert set(table) == {*fit, "frozen, run at the latency"}
     trained = {path.parent.name for path in (tmp_path / "runs").rglob("trials/*/0000")}
-    assert trained == {"frozen", "knowing-previous-action", "bpql", "dau-knowing"}
+    assert trained == {slug(arm) for arm in fit}
     weights = {arm: cells[-1] for arm, cells in markdown(out / "costs.md").items()}
     assert int(weights["bpql, 20ms"].replace(",", "")) > 100
     assert list(markdown(out / "expectations.md")) == [
