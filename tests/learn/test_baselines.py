@@ -221,6 +221,44 @@ def test_dcac_of_two_periods_by_hand():
     assert loss == pytest.approx(squares(14 - 11, 50 - 11) - 11, rel=1e-5)
 
 
+@pytest.mark.parametrize("latency_s", [0.25, PERIOD_S, 1.0])
+def test_decisions_are_paired_with_the_states_they_came_into_force_in(latency_s):
+    """Observations are their own numbers; episodes of 5 steps end in both ways, and early."""
+    known = ("previous_action", "pending_actions")
+    agent = agent_of("bpql", envs_of(latency_s, known))
+    columns = agent._columns
+    for i in range(60):
+        terminated, truncated = i % 10 == 4, i % 10 == 9
+
+        def seen(number):
+            return np.full((1, columns), number, np.float32)
+
+        agent.remember(
+            step_of(
+                observation_capture=seen(i), observation_next=seen(i + 1),
+                observation_switch=seen(i + latency_s / PERIOD_S),
+                latency_s=np.full(1, latency_s), period_s=np.full(1, PERIOD_S),
+                terminated=np.array([terminated]), truncated=np.array([truncated]),
+                notes={"action": np.full((1, 1), i)},
+            )
+        )  # fmt: skip
+    steps = agent.row.unpack(agent.draw((3000,)))
+    met = agent.pairing({name: jnp.asarray(value) for name, value in steps.items()})
+    decision, state = np.asarray(met.action)[:, 0], np.asarray(met.state)[:, 0]
+    # In each episode of five, whose decisions came into force while it was alive.
+    late = {0.25: ({0, 1, 2, 3, 4}, {0, 1, 2, 3}), PERIOD_S: ({0, 1, 2, 3},) * 2,
+            1.0: ({0, 1, 2},) * 2}[latency_s]  # fmt: skip
+    held = set(range(60 - (agent.pairing.span - 1)))
+    expected = {i for i in held if i % 5 in late[i // 5 % 2]}
+    assert set(decision.astype(int)) == expected
+    np.testing.assert_array_equal(state, decision + latency_s / PERIOD_S)
+    goes_on = ~np.asarray(met.terminated)
+    np.testing.assert_array_equal(np.asarray(met.state_next)[goes_on, 0], state[goes_on] + 1)
+    np.testing.assert_array_equal(np.asarray(met.x_next)[goes_on, 0], decision[goes_on] + 1)
+    ends = {0.25: 4, PERIOD_S: 3, 1.0: 2}[latency_s]  # whose action was in force at the end
+    assert {int(i) % 10 for i in decision[~goes_on]} == {ends}
+
+
 class Foresees(Hand):
     """Foresees that the state moves by twice what is in flight; the actor does what it sees."""
 
