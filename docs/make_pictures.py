@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 import midstride  # noqa: F401  (registers the environments)
 from midstride.cli import main as midstride_command
@@ -135,6 +135,82 @@ def _thinker(
     axes.text(1.08, count + 0.2, "period", va="center", fontsize=9, color="0.25")
 
 
+# How well a recommendation is known: 8 trainings of a row or more, fewer, none yet.
+MEASURED, SKETCHED, OPEN = "#cfe8d5", "#fbe9c0", "#ffffff"
+
+
+def which() -> Figure:
+    """Which method for my robot: questions on the left, what to take on the right."""
+    figure = Figure(figsize=(11, 6.9), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 11), ylim=(-0.75, 7.1))
+    axes.axis("off")
+
+    def box(x: float, y: float, width: float, text: str, colour: str, round_: bool) -> None:
+        style = "round,pad=0.04,rounding_size=0.18" if round_ else "square,pad=0.04"
+        patch = FancyBboxPatch((x, y), width, 0.6, style, facecolor=colour, edgecolor="0.45")
+        axes.add_patch(patch)
+        axes.text(x + width / 2, y + 0.3, text, ha="center", va="center", fontsize=9)
+
+    def arrow(x0: float, y0: float, x1: float, y1: float, text: str, dx: float, dy: float) -> None:
+        patch = FancyArrowPatch((x0, y0), (x1, y1), arrowstyle="->", mutation_scale=12, lw=1.1)
+        axes.add_patch(patch)
+        axes.text((x0 + x1) / 2 + dx, (y0 + y1) / 2 + dy, text, fontsize=9, style="italic")
+
+    rows = [
+        (
+            "Does the policy that you have\nstand your latency?  midstride margin",
+            "Run it.",
+            MEASURED,
+        ),
+        (
+            "Is it good in a world\nwithout latency?",
+            "midstride adapt: no reward, minutes;\n--rounds where data alone are not enough",
+            MEASURED,
+        ),
+        (
+            "Can the latency be neither told nor\nmeasured?  midstride calibrate",
+            "train at random latencies, with stacked\nactions or a memory (rsac)",
+            OPEN,
+        ),
+        (
+            "Is it at most a period,\nand always the same?",
+            "train sac or dqn --knowledge previous_action\n(vector_to_go with position control)",
+            MEASURED,
+        ),
+        (
+            "Is it at most a period, and varies?",
+            "the same + selection_time; with data of\na frozen world, --hindsight-from 0",
+            SKETCHED,
+        ),
+        ("Is it longer than a period?", "the same + pending_actions", OPEN),
+        (
+            "Is that learned too slowly?",
+            "rtac at one period, rtac_substep within it,\ndcac at several; bpql at any",
+            SKETCHED,
+        ),
+    ]
+    for i, (question, answer, colour) in enumerate(rows):
+        y = 6.3 - 1.0 * i
+        box(0.2, y, 4.3, question, "#eef1f6", round_=True)
+        box(5.9, y, 4.95, answer, colour, round_=False)
+        arrow(4.56, y + 0.3, 5.84, y + 0.3, "yes", -0.13, 0.06)
+        if i + 1 < len(rows):
+            text = "no, or it did not take: train" if i == 1 else "no" if i < 5 else ""
+            arrow(2.35, y - 0.05, 2.35, y - 0.34, text, 0.1, -0.06)
+    legend = (
+        (MEASURED, "measured, 8 or more trainings"),
+        (SKETCHED, "a sketch"),
+        (OPEN, "not measured yet"),
+    )
+    for i, (colour, text) in enumerate(legend):
+        axes.add_patch(
+            Rectangle((0.3 + 3.6 * i, -0.62), 0.3, 0.24, facecolor=colour, edgecolor="0.45")
+        )
+        axes.text(0.72 + 3.6 * i, -0.5, text, fontsize=9, va="center")
+    return figure
+
+
 def tasks() -> Figure:
     """The three tasks as `render()` shows them."""
     figure = Figure(figsize=(10, 2.9), layout="constrained")
@@ -175,7 +251,7 @@ def main() -> None:
     for mode in ("concurrent", "blocking"):
         midstride_command(["watch", "grasp", "--mode", mode, "--output", str(IMAGES)])
         (IMAGES / f"grasp-scripted-{mode}.mp4").unlink()
-    for draw in (timeline, thinkers, tasks, grasp_objects):
+    for draw in (timeline, thinkers, which, tasks, grasp_objects):
         draw().savefig(IMAGES / f"{draw.__name__}.png", dpi=130)
 
 

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import json
 import re
@@ -175,3 +176,32 @@ def test_pages_show_the_tables_of_results_as_they_are():
     assert sum(text.count("<!-- table: ") for text in texts.values()) >= 3
     for page, text in texts.items():
         assert tables.with_tables(text) == text, page
+
+
+def test_own_agent(tmp_path, monkeypatch):
+    """A user's own agent trains, resumes and loads by its name, and pays for what it says."""
+    from midstride.learn.agents import AGENTS, Training, add_agent
+    from midstride.learn.train import train
+
+    monkeypatch.setattr("midstride.learn.agents.AGENTS", dict(AGENTS))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    module = importlib.import_module("own_agent")
+    values = {
+        "actions": "continuous", "latency": "50ms", "knowledge": ("previous_action",),
+        "num_envs": 4, "learning_starts": 40, "hidden": (8,), "replay_size": 400,
+        "evaluate_every": 400, "evaluation_episodes": 1, "learning_rate": 1e-2,
+    }  # fmt: skip
+    moved = {}
+    for smoothness in (0.0, 300.0):
+        folder = tmp_path / str(smoothness)
+        train(
+            Training.of("pointmass", "smooth", smoothness=smoothness, steps=1200, **values), folder
+        )
+        policy = midstride.load(folder)
+        seen = np.random.default_rng(0).normal(size=(200, policy.observation_size)) * 0.3
+        moved[smoothness] = np.abs(policy(seen) - seen[:, -2:]).mean()
+    assert moved[300.0] < 0.8 * moved[0.0]
+    with pytest.raises(ValueError, match="--knowledge previous_action"):
+        Training.of("pointmass", "smooth", actions="continuous").check()
+    with pytest.raises(ValueError, match="are of an agent 'smooth', not 'sac'"):
+        add_agent("sac", module.Smooth)

@@ -16,6 +16,13 @@ from typing import Any
 from midstride.envs.learnable import Environment
 from midstride.learn.agent import Agent
 from midstride.learn.agent_settings import AgentSettings, RunSettings
+from midstride.learn.baselines.bpql import BPQL
+from midstride.learn.baselines.dau import DAU
+from midstride.learn.baselines.dcac import DCAC
+from midstride.learn.baselines.predict import Predict
+from midstride.learn.baselines.rsac import RSAC
+from midstride.learn.baselines.rtac import RTAC
+from midstride.learn.baselines.rtac_substep import SubstepRTAC
 from midstride.learn.dqn import DQN
 from midstride.learn.drqn import DRQN
 from midstride.learn.ppo import PPO
@@ -24,13 +31,36 @@ from midstride.learn.sac import SAC
 from midstride.settings import Settings, check_name, shown, types_of
 from midstride.tasks.registry import environment_from, settings_of
 
-AGENTS: dict[str, type[Agent]] = {"dqn": DQN, "drqn": DRQN, "qtopt": QTOpt, "sac": SAC, "ppo": PPO}
+AGENTS: dict[str, type[Agent]] = {
+    "dqn": DQN,
+    "drqn": DRQN,
+    "qtopt": QTOpt,
+    "sac": SAC,
+    "ppo": PPO,
+    "rtac": RTAC,
+    "rtac_substep": SubstepRTAC,
+    "dcac": DCAC,
+    "bpql": BPQL,
+    "predict": Predict,
+    "rsac": RSAC,
+    "dau": DAU,
+}
 
 
 def agent_called(name: Any) -> type[Agent]:
     if not isinstance(name, str) or name not in AGENTS:
         raise ValueError(f"unknown agent {shown(repr(name))}: choose from {', '.join(AGENTS)}")
     return AGENTS[name]
+
+
+def add_agent(name: str, agent: type[Agent]) -> None:
+    """An agent of the user's own, trained by its name as ours are (examples/own_agent.py)."""
+    own = agent.Settings.__dataclass_fields__["agent"].default
+    if name != own:
+        raise ValueError(f"the settings of {agent.__name__} are of an agent {own!r}, not {name!r}")
+    if AGENTS.get(name, agent).__qualname__ != agent.__qualname__:
+        raise ValueError(f"there is an agent {name!r} already: give yours another name")
+    AGENTS[name] = agent
 
 
 @dataclass(frozen=True)

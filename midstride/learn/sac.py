@@ -13,7 +13,7 @@ values from running away, and observations are normalised by what has been seen 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,6 +30,7 @@ from midstride.learn.agent_settings import (
     AgentSettings,
     Count,
     HindsightSettings,
+    ReplaySettings,
     RunSettings,
     Share,
     check_sizes,
@@ -45,11 +46,9 @@ from midstride.settings import Range
 
 
 @dataclass(frozen=True)
-class SACSettings(HindsightSettings):
-    """Of SAC."""
+class SoftSettings(ReplaySettings):
+    """What SAC and its kin (`baselines/`) share."""
 
-    agent: Literal["sac"] = "sac"
-    """sac: continuous actions, an actor that is paid for entropy too"""
     hidden: tuple[int, ...] = (256, 256)
     """sizes of the hidden layers, of the actor and of each critic"""
     layer_norm: bool = True
@@ -78,6 +77,25 @@ class SACSettings(HindsightSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self)
+
+
+@dataclass(frozen=True)
+class SACSettings(SoftSettings, HindsightSettings):
+    """Of SAC."""
+
+    agent: Literal["sac"] = "sac"
+    """sac: continuous actions, an actor that is paid for entropy too"""
+
+
+class Normal(NamedTuple):
+    """What observations are normalised by: (columns,) each."""
+
+    mean: Any
+    scale: Any
+
+    def __call__(self, x: Any, columns: slice = slice(None)) -> Array:
+        """Observations (..., columns), or some columns of them."""
+        return jnp.clip((x - self.mean[columns]) * self.scale[columns], -CLIP, CLIP)
 
 
 class Actor(eqx.Module):
@@ -124,17 +142,29 @@ class Critic(eqx.Module):
 
 
 class Network(eqx.Module):
-    """Everything that SAC learns."""
+    """Everything that SAC learns.
+
+    seen: columns of a state and of an action that the critics see (default: what the actor sees,
+        and what it does)
+    """
 
     actor: Actor
     critics: list[Critic]
     log_temperature: Array
 
-    def __init__(self, settings: SACSettings, columns: int, actions: int, key: Array) -> None:
+    def __init__(
+        self,
+        settings: SoftSettings,
+        columns: int,
+        actions: int,
+        key: Array,
+        seen: tuple[int, int] | None = None,
+    ) -> None:
         keys = jax.random.split(key, 3)
         hidden, norm = settings.hidden, settings.layer_norm
+        state, action = seen or (columns, actions)
         self.actor = Actor(columns, hidden, actions, keys[0])
-        self.critics = [Critic(columns, hidden, actions, norm, k) for k in keys[1:]]
+        self.critics = [Critic(state, hidden, action, norm, k) for k in keys[1:]]
         self.log_temperature = jnp.log(jnp.asarray(settings.temperature))
 
     def sample(self, x: Array, key: Array) -> tuple[Array, Array]:
@@ -153,10 +183,16 @@ class Network(eqx.Module):
 
 
 class SAC(Agent):
-    """Soft actor-critic from single transitions."""
+    """Soft actor-critic from single transitions.
+
+    Its kin in `baselines/` have another network (`make_network`), draw other transitions (`draw`)
+    and have another loss; acting, replay, optimiser and checkpoints are these.
+    """
 
     Settings: ClassVar[type[AgentSettings]] = SACSettings
     run_defaults = RunSettings(num_envs=1, evaluation_episodes=8)
+    drawn: tuple[str, ...] = ("transitions",)  # of what `sample` gives, what each update has anew
+    lstm_size = 0
 
     def __init__(
         self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
@@ -170,24 +206,28 @@ class SAC(Agent):
             "low": space.low.ravel().tolist(),
             "high": space.high.ravel().tolist(),
         }
-        super().__init__(
-            settings, run, Network(settings, columns, self.size, jax.random.key(run.seed))
-        )
+        self.base = envs.layout.slices["base"].stop  # columns that the environment itself observes
+        network = self.make_network(settings, envs, jax.random.key(run.seed))
+        super().__init__(settings, run, network)
         self.state["key"] = jax.random.key_data(jax.random.key(run.seed + 1))
         self.entropy = -float(self.size) if settings.entropy is None else settings.entropy
-        self.row = Row(columns, settings.target == "concurrent", actions=self.size)
+        keeps_switch = settings.observes_switch and envs.timing.arrives_in_time
+        self.row = Row(columns, keeps_switch, actions=self.size)
         self.hindsight = Hindsight.of(settings, envs, self.row)
         row = self.row if self.hindsight is None else self.hindsight.row
-        self.replay = Replay(settings.replay_size, run.num_envs, row)
+        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
         self.normal = Normaliser(columns) if settings.normalise else None
         self._columns = columns
         self.policy = self.policy_of(self.state["online"])
         self._update = jax.jit(self._updates, donate_argnums=0)
 
+    def make_network(self, settings: Any, envs: LearnableEnvs, key: Array) -> Network:
+        return Network(settings, envs.single_observation_space.shape[0], self.size, key)
+
     @classmethod
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
         super().check(settings, envs)
-        check_continuous("sac", envs)
+        check_continuous(settings.agent, envs)
         check_hindsight(settings, envs)
 
     def policy_of(self, weights: Any) -> ActorPolicy:
@@ -222,17 +262,22 @@ class SAC(Agent):
 
     def sample(self, updates: int) -> Batch:
         """Batches (updates, batch_size, ...), and what observations are normalised by."""
-        shape = (updates, self.settings.batch_size)
-        if self.hindsight is None:
-            rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
-            found = self.replay.gather(rows.reshape(shape), envs.reshape(shape), 1, 1.0)
-        else:
-            found = self.hindsight.sample(self.replay, self.rng, shape)
-            if self.normal is not None:  # what is learned from is not what was seen
-                seen = found[0, :, self.row.places["observation_capture"]]
-                self.normal.add(seen)
-        mean, scale = self._normal()
-        return {"transitions": found, "mean": mean, "scale": scale}
+        found = self.draw((updates, self.settings.batch_size))
+        if self.normal is not None and self.hindsight is not None:
+            # What is learned from is not what was seen.
+            self.normal.add(found[0, :, self.row.places["observation_capture"]])
+        return {"transitions": found, "normal": self.normal_now()}
+
+    def normal_now(self) -> Any:
+        """What observations are normalised by, for compiled code."""
+        return Normal(*self._normal())
+
+    def draw(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Random transitions (*shape, width)."""
+        if self.hindsight is not None:
+            return self.hindsight.sample(self.replay, self.rng, shape)
+        rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
+        return self.replay.take(rows.reshape(shape), envs.reshape(shape))
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         self.state, measured = self._update(self.state, batches)
@@ -240,21 +285,21 @@ class SAC(Agent):
         self._under_way.append(measured)
 
     def _updates(self, state: Any, batches: Any) -> tuple[Any, Any]:
-        def normal(x: Array) -> Array:
-            return jnp.clip((x - batches["mean"]) * batches["scale"], -CLIP, CLIP)
+        drawn = {name: batches[name] for name in self.drawn}
+        given = {name: value for name, value in batches.items() if name not in drawn}
 
-        def one(state: Any, transitions: Any) -> tuple[Any, Any]:
-            return self._one_update(state, transitions, normal)
+        def one(state: Any, batch: Any) -> tuple[Any, Any]:
+            return self._one_update(state, {**batch, **given})
 
-        state, measured = jax.lax.scan(one, state, batches["transitions"])
+        state, measured = jax.lax.scan(one, state, drawn)
         # The next dispatch reuses the buffers of the state; the policy needs its own.
         return state, {**measured, "policy": jnp.copy(state["online"])}
 
-    def _one_update(self, state: Any, transitions: Any, normal: Any) -> tuple[Any, Any]:
+    def _one_update(self, state: Any, batch: Any) -> tuple[Any, Any]:
         """A step down the gradient, and the target network after it."""
-        steps = self.row.unpack(transitions)
+        steps = {**batch, **self.row.unpack(batch["transitions"])}
         for name in self.row.observations:
-            steps[name] = normal(steps[name])
+            steps[name] = batch["normal"](steps[name])
         key, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
 
         def loss(online: Any) -> tuple[Any, Any]:
@@ -281,8 +326,15 @@ class SAC(Agent):
         # Only what the actor learns from: the critics' own weights are frozen here.
         value = frozen_critics(online).values(x, action).min(axis=0)
         actor_loss = (temperature * density - value).mean()
-        surprise = frozen(density.mean() + self.entropy)
+        return self.total_loss(online, q, critic_loss, actor_loss, density)
+
+    def total_loss(
+        self, online: Any, q: Any, critic_loss: Any, actor_loss: Any, density: Any
+    ) -> tuple[Any, Any]:
+        """With that of the temperature; and what is worth watching."""
+        surprise = jax.lax.stop_gradient(density.mean() + self.entropy)
         total = critic_loss + actor_loss - online.log_temperature * surprise
+        temperature = jnp.exp(online.log_temperature)
         return total, {"q": q.mean(), "temperature": temperature, "entropy": -density.mean()}
 
     # --- Checkpoints

@@ -59,6 +59,34 @@ def concurrent_target(
     return reward_before_switch + gamma_per_s**latency_s * following
 
 
+def until_switch_target(
+    reward_before_switch: Array,
+    ended_before_switch: Array,
+    value_switch: Array,
+    gamma_per_s: float,
+    latency_s: Array,
+) -> Array:
+    """y = r_before + gamma^(t_AS) W(s_{t+t_AS}, a_t): from the switch back to the capture.
+
+    ended_before_switch: where the task ended before the decision could come into force
+    """
+    chex.assert_equal_shape([reward_before_switch, ended_before_switch, value_switch, latency_s])
+    following = jnp.where(ended_before_switch, 0.0, value_switch)
+    return reward_before_switch + gamma_per_s**latency_s * following
+
+
+def after_switch_target(
+    reward_after_switch: Array,
+    terminated: Array,
+    value_next: Array,
+    gamma_per_s: float,
+    execution_s: Array,
+) -> Array:
+    """y = r_after + gamma^(H - t_AS) V(s_{t+H}, a_t in flight): from the next capture back."""
+    chex.assert_equal_shape([reward_after_switch, terminated, value_next, execution_s])
+    return reward_after_switch + gamma_per_s**execution_s * jnp.where(terminated, 0.0, value_next)
+
+
 def generalised_advantage(
     reward: Array,
     terminated: Array,

@@ -225,6 +225,7 @@ def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
         "interval": list(interval(totals)),
         "returns": totals,
         "seconds": seconds,
+        "parameters": int(trainer.agent.state["online"].size),
         "split_s": trainer.clock.split(seconds - sum(trainer.clock.seconds.values())),
     }
     if episodes[0].measures:

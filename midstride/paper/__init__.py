@@ -28,6 +28,7 @@ EXPERIMENTS = {
     "noise": "midstride.paper.noise",
     "regimes": "midstride.paper.regimes",
     "claims": "midstride.paper.claims",
+    "baselines": "midstride.paper.baselines",
 }
 
 

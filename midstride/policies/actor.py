@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.finite import check_finite
+from midstride.policies.memory import Remembers
 
 Array = NDArray[np.float32]
 Weights = dict[str, NDArray[Any]]
@@ -27,16 +28,16 @@ _SQUASHES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-class ActorPolicy:
+class ActorPolicy(Remembers):
     """A Gaussian brought into [-1, 1]: `policy(observation) -> action`, or for a batch.
 
     Acting takes the mean; `sample` draws, which is how it explores (a policy that was not trained
     to explore has no deviation, and only acts). `description` holds the bounds of the environment's
     actions (low, high), how they are kept (squash: tanh, or clip) and what is between layers
-    (activation: relu, or tanh); the weights hold what observations are normalised by.
+    (activation: relu, or tanh); the weights hold what observations are normalised by. With weights
+    of a predictor, the actor sees what that foresees in place of what is observed; with those of
+    an LSTM, what is remembered too: call `reset()` before each episode.
     """
-
-    is_recurrent, lstm_size = False, 0
 
     def __init__(self, weights: Weights, description: dict[str, Any]) -> None:
         self.weights = weights
@@ -51,15 +52,13 @@ class ActorPolicy:
         cls, network: Weights, mean: Array, scale: Array, description: dict[str, Any]
     ) -> ActorPolicy:
         """The actor among the weights of a network, with what observations are normalised by."""
-        actor = {name: array for name, array in network.items() if name.startswith("actor.")}
+        acts = ("actor.", "predictor.", "cell.")
+        actor = {name: array for name, array in network.items() if name.startswith(acts)}
         return cls({**actor, "normal.mean": mean, "normal.scale": scale}, dict(description))
 
     @property
     def observation_size(self) -> int:
         return int(self.weights["normal.mean"].size)
-
-    def reset(self, which: NDArray[np.bool_] | None = None) -> None:
-        """Nothing to forget."""
 
     def __call__(self, observation: NDArray[Any]) -> Array:
         """The mean action (size,), or one for each of a batch."""
@@ -100,9 +99,23 @@ class ActorPolicy:
     def _features(self, x: Array) -> Array:
         w = self.weights
         x = np.clip((x - w["normal.mean"]) * w["normal.scale"], -CLIP, CLIP)
+        if "predictor.out.weight" in w:
+            x = self._foreseen(x)
+        if self.is_recurrent:
+            x = self.with_memory(x)
+        return self._layers("actor", x)
+
+    def _foreseen(self, x: Array) -> Array:
+        """The environment's own columns, the first ones, as they will be at the switch."""
+        w = self.weights
+        out = self._linear("predictor.out", self._layers("predictor", x))
+        move = w["normal.move_mean"] + out / w["normal.move_scale"]
+        return np.asarray(x[:, : out.shape[1]] + move * w["normal.scale"][: out.shape[1]])
+
+    def _layers(self, part: str, x: Array) -> Array:
         layers = 0
-        while f"actor.layers.{layers}.weight" in w:
-            x = self._activation(self._linear(f"actor.layers.{layers}", x))
+        while f"{part}.layers.{layers}.weight" in self.weights:
+            x = self._activation(self._linear(f"{part}.layers.{layers}", x))
             layers += 1
         return x
 

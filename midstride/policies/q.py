@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midstride.finite import check_finite
+from midstride.policies.memory import Remembers
 
 Array = NDArray[np.float32]
 Weights = dict[str, NDArray[Any]]
 
 
-class QPolicy:
+class QPolicy(Remembers):
     """Greedy policy of a Q-network: `policy(observation) -> action`, or for a batch of them.
 
     Actions are those of the environment: `description["actions"]` lists what the network's choices
@@ -26,35 +27,11 @@ class QPolicy:
         self.description = description or {}
         actions = self.description.get("actions")
         self._actions = None if actions is None else np.array(actions, np.float32)
-        self._state: tuple[Array, Array] | None = None
-
-    @property
-    def is_recurrent(self) -> bool:
-        return "cell.weight_hh" in self.weights
-
-    @property
-    def lstm_size(self) -> int:
-        return self.weights["cell.weight_hh"].shape[1] if self.is_recurrent else 0
 
     @property
     def observation_size(self) -> int:
         first = "cell.weight_ih" if self.is_recurrent else self._head_names()[0]
         return int(self.weights[first].shape[1])
-
-    def reset(self, which: NDArray[np.bool_] | None = None) -> None:
-        """Forget the episode so far, in all environments of a batch or in some."""
-        if which is None or self._state is None:
-            self._state = None
-        else:
-            for part in self._state:
-                part[which] = 0
-
-    def state(self, n: int) -> tuple[Array, Array]:
-        """The recurrent state of n environments, (n, lstm_size) each; zero after a reset."""
-        if self._state is None or len(self._state[0]) != n:
-            zeros = np.zeros((n, self.lstm_size), np.float32)
-            self._state = (zeros, zeros.copy())
-        return self._state
 
     def __call__(self, observation: NDArray[Any]) -> Any:
         """The best action for an observation, or one for each of a batch (n, columns)."""
@@ -78,16 +55,7 @@ class QPolicy:
 
     def values(self, observation: Array) -> Array:
         """Q of each action, (n, actions); a recurrent policy takes the observation in."""
-        if not self.is_recurrent:
-            return self._head(observation)
-        h, c = self.state(len(observation))
-        w = self.weights
-        gates = observation @ w["cell.weight_ih"].T + h @ w["cell.weight_hh"].T + w["cell.bias"]
-        i, f, g, o = np.split(gates, 4, axis=1)
-        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-        h = _sigmoid(o) * np.tanh(c)
-        self._state = (h, c)
-        return self._head(np.concatenate([observation, h], axis=1))
+        return self._head(self.with_memory(observation) if self.is_recurrent else observation)
 
     def _head_names(self) -> list[str]:
         names = [f"head.layers.{i}.weight" for i in range(len(self.weights))]
@@ -106,7 +74,3 @@ class QPolicy:
     def _linear(self, name: str, x: Array) -> Array:
         bias = self.weights[name.replace("weight", "bias")]
         return np.asarray(x @ self.weights[name].T + bias)
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(0.5 * (np.tanh(0.5 * x) + 1))

@@ -32,6 +32,10 @@ AGENTS = {
     ),
     "drqn": ("drqn", {**VALUES, "lstm_size": 8, "segment": 4, "burn_in": 2}),
     "sac": ("sac", {**VALUES, "actions": "continuous"}),
+    "rsac": (
+        "rsac", {**VALUES, "actions": "continuous", "lstm_size": 8, "segment": 4, "burn_in": 2}
+    ),
+    "predict": ("predict", {**VALUES, "actions": "continuous"}),
     "ppo": ("ppo", {"hidden": (8,), "rollout": 72, "epochs": 2, "actions": "continuous"}),
     "qtopt": (
         "qtopt",

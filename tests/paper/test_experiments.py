@@ -15,6 +15,7 @@ from midstride.measure.evaluate import Episode
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
 from midstride.paper.judged import judged
+from midstride.paper.baselines import expectations as expectations_of_baselines
 from midstride.paper.latencies import each_latency
 from midstride.paper.regimes import (
     LEARNED_S,
@@ -27,7 +28,7 @@ from midstride.paper.study import GridOptions, Study, prepare, sketch, train, wi
 from midstride.policies import load
 from midstride.scale.jobs import Event
 from midstride.settings import help_of, types_of
-from midstride.sweep.spec import parse_spec, read_spec
+from midstride.sweep.spec import parse_spec, read_spec, slug
 
 QUIET = Console(quiet=True)
 TINY = (
@@ -291,6 +292,44 @@ def test_regimes(tmp_path):
     assert (out / "regimes.png").stat().st_size > 5000
     (arm,) = (tmp_path / "runs").glob("*/trials/frozen-data-relabelled/0000")
     assert Training.from_dict(read_record(arm)).agent.hindsight_from == "0"
+
+
+def test_baselines(tmp_path):
+    """What fits a latency is trained there; what does not is left out; frozen policies run late."""
+    arms = ("frozen", "knowing: previous action", "rtac", "bpql", "dau")
+    settings = (*TINY, "actions=continuous", "period=50ms")
+    options = {"set": settings, "arms": arms, "latencies": ("20ms",), "episodes": 2}
+    out = reproduce("baselines", tmp_path, **options, seeds=1, claims=1)
+    table = markdown(out / "table.md")
+    fit = {"frozen", "knowing: previous action", "knowing: vector-to-go + t_AS", "bpql"}
+    fit |= {"dau, knowing"}
+    assert set(table) == {*fit, "frozen, run at the latency"}
+    trained = {path.parent.name for path in (tmp_path / "runs").rglob("trials/*/0000")}
+    assert trained == {slug(arm) for arm in fit}
+    weights = {arm: cells[-1] for arm, cells in markdown(out / "costs.md").items()}
+    assert int(weights["bpql, 20ms"].replace(",", "")) > 100
+    assert list(markdown(out / "expectations.md")) == [
+        "bpql: 90% of knowing: previous action, at 20ms"
+    ]
+    assert (out / "baselines.png").stat().st_size > 5000
+
+
+def test_expectations_of_baselines_are_of_returns_above_doing_nothing():
+    """At -100 for doing nothing, -10 is 90 % of 0, and 0 is more than -10."""
+    spread = np.linspace(-0.5, 0.5, 8)
+    means = {
+        "knowing: previous action": {"50ms": spread},
+        "rtac": {"50ms": spread - 8},
+        "bpql": {"50ms": spread - 12, "150ms": spread},
+        "unaware": {"50ms": spread - 90},
+    }
+    found = verdicts(list(expectations_of_baselines(means, -100.0)), seeds=8)
+    held = {row["expected"]: (row["found"], row["held"]) for row in found}
+    assert held == {
+        "knowing: previous action: more than unaware, at 50ms": ("1000%", "yes"),
+        "rtac: 90% of knowing: previous action, at 50ms": ("92%", "yes"),
+        "bpql: 90% of knowing: previous action, at 50ms": ("88%", "not shown"),
+    }
 
 
 def test_expectations_are_held_against_intervals():
