@@ -94,6 +94,38 @@ def switched(task, data, following, number, moves):
     return number
 
 
+@pytest.mark.parametrize("name", TASK_NAMES)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 14), st.integers(1, 6)), min_size=2, max_size=6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25)
+def test_tasks_that_hold(name, steps, seed):
+    """From capture to switch the target is where the capture was; then the action, executed."""
+    rng = np.random.default_rng(seed)
+    task = make_task(name)
+    dims = len(task.controlled.names)
+    moves = rng.uniform(-1, 1, (len(steps), dims))
+    flight = Flight(2, (dims,), holds=True)
+    plant = TaskPlant(task, flight, threads=1)
+    plant.begin(np.arange(2), [np.random.default_rng(seed)] * 2)
+    data = mujoco.MjData(task.model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = plant.qpos[1], plant.qvel[1], plant.target[1]
+    nothing = np.zeros(dims)
+    for move, (latency, execution) in zip(moves, steps, strict=True):
+        flight.capture(np.tile(move, (2, 1)), np.full(2, latency))
+        flight.period(plant, np.full(2, latency + execution))
+        for tick in range(latency + execution):
+            if tick == 0:
+                switched(task, data, None, 0, [nothing])
+            if tick == latency:
+                switched(task, data, None, 0, [move])
+            mujoco.mj_step(task.model, data)
+        assert (plant.qpos[1] == data.qpos).all()
+        assert (plant.qvel[1] == data.qvel).all()
+        assert (plant.target[1] == data.ctrl).all()
+
+
 @pytest.fixture(scope="module")
 def scenes():
     return make_scenes(object_set("train"), 4, 1, 1, seed=0, threads=1)

@@ -168,7 +168,8 @@ class TaskVectorEnv(ManyEnvs):
         # What flies: displacements in units of the action scale, then the action's columns.
         dims = len(self.task.controlled.names)
         size = dims + len(self.layout.action)
-        self.flight = Flight(num_envs, (size,), timing.most_pending)
+        holds = timing.mode == "hold"
+        self.flight = Flight(num_envs, (size,), timing.most_pending, holds=holds)
         self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)

@@ -12,7 +12,7 @@ from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task
 from midstride.tasks import cartpole, pendulum, pointmass
-from midstride.timing import Timing
+from midstride.timing import Mode, Timing
 
 TASKS: dict[str, Any] = {"pointmass": pointmass, "cartpole": cartpole, "pendulum": pendulum}
 DISCRETE_ACTIONS = (3, 8)
@@ -34,6 +34,10 @@ class TaskSettings(Environment):
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None
     """from one observation to the next (default: the task's own, 50ms, of pointmass 100ms)"""
+    mode: Mode = "concurrent"
+    """concurrent: what is in force goes on while the policy thinks; hold: the actuators rest
+    meanwhile and the world goes on, then the action runs for the period. Latency 0, the world
+    frozen while the policy thinks, is what only a simulation can"""
     actions: int | Literal["continuous"] = 5
     """how many discrete displacements there are, 3 to 8, or continuous"""
     stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
@@ -60,9 +64,19 @@ class TaskSettings(Environment):
         if execution_s is None and period_s is None:
             period_s = TASKS[self.task].PERIOD_S
         tick_s = check_tick_s(seconds_of(self.tick))
-        return Timing(read_latency(self.latency), period_s, execution_s, tick_s, self.thinker)
+        latency = read_latency(self.latency)
+        return Timing(latency, period_s, execution_s, tick_s, self.thinker, self.mode)
+
+    @property
+    def label(self) -> str:
+        return super().label + ("-hold" if self.mode == "hold" else "")
 
     def lived_at(self, latency: Any) -> Self:
+        if self.mode == "hold":
+            raise ValueError(
+                "hindsight moves captures while actions go on, and in mode hold none goes on: use "
+                "mode concurrent"
+            )
         if self.execution is not None:
             raise ValueError(
                 "with an execution time the period depends on the latency, and hindsight cannot "

@@ -408,6 +408,8 @@ def test_stable_baselines3_contract(env_id):
         ({"latency": 12}, "12 s is as long as an episode of 10 s, or longer: nothing would be"),
         ({"latency": 60}, "longer than 1000 periods of 50 ms: did you mean 60ms"),
         ({"thinker": "quick"}, "thinker must be one of pipelined, serial, got 'quick'"),
+        ({"mode": "frozen"}, "mode must be one of concurrent, hold, got 'frozen'"),
+        ({"mode": "hold", "latency": "lost:0.1:25ms"}, "waits for every decision, so none can be"),
         ({"latency": 0.003}, "nearest valid times are 0 ms and 5 ms"),
         ({"latency": -0.005}, "at least 0 s"),
         ({"latency": float("nan")}, "latency must be a latency such as 25ms"),
@@ -463,6 +465,32 @@ def test_step_before_reset():
 
 
 # --- Pictures
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_hold_without_latency_is_blocking(task):
+    """To the last bit: there is nothing to rest for."""
+    blocking = TaskVectorEnv(task, num_envs=3, knowledge=ALL_KNOWLEDGE)
+    holding = TaskVectorEnv(task, num_envs=3, knowledge=ALL_KNOWLEDGE, mode="hold")
+    assert (blocking.reset(seed=4)[0] == holding.reset(seed=4)[0]).all()
+    for a, b in zip(random_rollout(blocking, 30), random_rollout(holding, 30), strict=True):
+        for one, other in zip(a[:4], b[:4], strict=True):
+            assert (one == other).all()
+
+
+def test_hold_executes_for_the_period_and_thinks_on_top_of_it():
+    """Point mass, tau 100 ms: at rest while it thinks, 100 ms of a displacement of 0.3 m then."""
+    env = TaskVectorEnv("pointmass", mode="hold", latency="50ms", observe_switch=True)
+    env.reset(seed=0)
+    env.plant.qpos[0, :2] = env.plant.target[0] = 0.0
+    x = 0.0
+    for _ in range(3):
+        observation, _, _, _, info = env.step(np.array([1]))
+        assert info["period_s"] == pytest.approx(0.15)
+        assert info["observation_switch"][0, 0] == pytest.approx(x, abs=1e-6)
+        x += 0.3 * (1 - np.exp(-1))
+        assert observation[0, 0] == pytest.approx(x, abs=1e-6)
+    assert env.settings.label == "pointmass-latency_50ms-hold"
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)
