@@ -61,6 +61,7 @@ class Step:
 
 MEASURES = (
     "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
+    "reach_error_m", "impact_speed_m_s", "beyond_hold",
 )  # fmt: skip
 
 
