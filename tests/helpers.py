@@ -12,8 +12,8 @@ from midstride.latency import Fixed
 from midstride.tasks.env import TaskVectorEnv
 from midstride.timing import Timing
 
-SWINGS = ("pointmass", "cartpole", "pendulum")  # episodes end by their time limit alone
-TASK_NAMES = (*SWINGS, "catch", "catch-bounce")
+TASK_NAMES = ("pointmass", "cartpole", "pendulum")  # episodes end by their time limit alone
+EVERY_TASK = (*TASK_NAMES, "catch", "catch-bounce")
 ENV_IDS = (
     "midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0",
     "midstride/Catch-v0", "midstride/CatchBounce-v0",

@@ -31,7 +31,7 @@ from midstride.tasks.grasp.scenes import make_scenes
 from midstride.tasks.grasp.world import CONTROL_TICKS, World
 from midstride.tasks.settings import make_task
 from midstride.timing import capture_interval
-from tests.helpers import TASK_NAMES
+from tests.helpers import EVERY_TASK
 from tests.test_flight import reference
 
 decisions = st.lists(
@@ -58,7 +58,7 @@ def fly(flight, plant, steps, serial, action_of):
         flight.period(plant, ticks)
 
 
-@pytest.mark.parametrize("name", TASK_NAMES)
+@pytest.mark.parametrize("name", EVERY_TASK)
 @given(steps=decisions, serial=st.booleans(), seed=st.integers(0, 99))
 @settings(max_examples=25)
 def test_tasks(name, steps, serial, seed):
@@ -94,7 +94,7 @@ def switched(task, data, following, number, moves):
     return number
 
 
-@pytest.mark.parametrize("name", TASK_NAMES)
+@pytest.mark.parametrize("name", EVERY_TASK)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 14), st.integers(1, 6)), min_size=2, max_size=6),
     seed=st.integers(0, 99),

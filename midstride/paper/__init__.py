@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "adapt": "midstride.paper.adapt",
     "adapt-data": "midstride.paper.adapt_data",
     "regimes": "midstride.paper.regimes",
+    "dynamic": "midstride.paper.dynamic",
 }
 
 

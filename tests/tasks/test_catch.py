@@ -26,10 +26,11 @@ def thrown(task, seed):
 
 def until_down(task, data):
     """Step until the ball is down; ticks."""
-    for ticks in itertools.count(1):
+    ticks = 0
+    while data.qpos[2] > 0:
         mujoco.mj_step(task.model, data)
-        if data.qpos[2] <= 0:
-            return ticks
+        ticks += 1
+    return ticks
 
 
 # --- Flight and bounce
