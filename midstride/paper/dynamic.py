@@ -32,8 +32,8 @@ from midstride.sweep.engine import Grid
 
 FROZEN, HOLD, UNAWARE = "frozen world (oracle)", "hold", "unaware"
 PREVIOUS, TO_GO = "previous action + t_AS", "vector-to-go"
-FAST_UNAWARE = "unaware, twice the period"
-FAST_KNOWING = "all that is in flight, twice the period"
+FAST_UNAWARE = "twice the period: unaware"
+FAST_KNOWING = "twice the period: knowing all that is in flight"
 RUN_AT = "frozen world's policy, run at 100 ms"
 RUN_HOLDING = "frozen world's policy, run in hold"
 LATE: dict[str, dict[str, Any]] = {

@@ -59,9 +59,10 @@ def reach_m(flight_s: float, latency_s: float, holds: bool) -> float:
     """
     if not holds or latency_s <= 0:
         return max(0.0, SPEED_M_S * (flight_s - latency_s))
-    decisions = np.arange(1, max(2, int(np.ceil(flight_s / latency_s))))
-    moving = np.minimum(decisions * DISPLACEMENT_M, SPEED_M_S * (flight_s - decisions * latency_s))
-    return max(0.0, float(moving.max()))
+    return max(
+        min(n * DISPLACEMENT_M, SPEED_M_S * max(0.0, flight_s - n * latency_s))
+        for n in range(1, 2 + int(flight_s / latency_s))
+    )
 
 
 def bounced() -> tuple[float, float, float]:
