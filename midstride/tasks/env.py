@@ -8,7 +8,7 @@ several latencies in the batch, one more call for each further instant.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,8 @@ class TaskPlant:
         self.target = self.batch.bind("ctrl")  # of the action in force, (n, controlled dims)
         self.rewards = np.zeros((2, flight.n))
         self.at_switch: Snapshot | None = None  # filled in at switches, if it is there
+        # For films: go on by so many ticks at once at most, and tell how many it were.
+        self.watched: tuple[int, Callable[[int], None]] | None = None
         self._rows = np.arange(flight.n)
         self._weight = task.reward_per_s * task.model.opt.timestep
         self._dims = len(task.controlled.names)
@@ -77,12 +79,15 @@ class TaskPlant:
     def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
         whole = np.count_nonzero(running) == len(running)
         ids = None if whole else np.flatnonzero(running)
+        ticks = ticks if self.watched is None else min(ticks, self.watched[0])
         record = self.batch.rollout(ticks, record=("qpos", "qvel"), ids=ids)
         reward = self.task.reward(record["qpos"], record["qvel"]).sum(axis=1) * self._weight
         rows = self._rows if ids is None else ids
         self.rewards[self._flight.newest_in_force.astype(np.intp)[rows], rows] += reward
         if self.ending is not None:
             self.ending.watch(rows, self._flight.now, record["qpos"], record["qvel"])
+        if self.watched is not None:
+            self.watched[1](ticks)
         return ticks
 
     def switch(self, which: Mask, actions: NDArray[Any]) -> None:
@@ -246,6 +251,10 @@ class TaskVectorEnv(ManyEnvs):
             column, row = self._camera.project(self.task.marker(qpos, target))
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=_MARKER_RGB)
         return tuple(images)
+
+    def next_latency_ticks(self) -> NDArray[np.int64]:
+        """The latencies of the coming step: for scripted policies, which know everything."""
+        return self._schedule.coming()[0]
 
     def close_extras(self, **kwargs: Any) -> None:
         if hasattr(self, "plant"):  # or it was never made
