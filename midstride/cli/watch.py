@@ -174,7 +174,8 @@ def film_catch(options: CatchOptions, console: Console) -> None:
     robots = [
         (title, *_catcher(options, arm, changes)) for arm, (title, changes) in CATCHERS.items()
     ]
-    films, seed = [], options.seed
+    films: list[Any] = []
+    seed = options.seed
     while len(films) < options.episodes:
         throws = [catch_film.play(envs, choose, seed, title) for title, envs, choose in robots]
         seed += 1
@@ -213,6 +214,8 @@ def _catcher(options: CatchOptions, arm: str, changes: dict[str, Any]) -> tuple[
         )
     policy = load(folder.parent)
     environment = environment_of(folder.parent, options.trust)
+    if not isinstance(environment, TaskSettings):
+        raise ValueError(f"{folder.parent} is a training of {environment.task}, not of catch")
     return (
         TaskVectorEnv(environment, 1, 1, "Disabled"),
         lambda observation, envs: policy(observation),

@@ -86,13 +86,13 @@ def pictures(throw: Throw, envs: TaskVectorEnv) -> Image:
         some = shown[first : first + _AT_ONCE]
         qpos[: len(some)] = np.stack([throw.places[k] for k in some])
         frames += list(camera.of_batch(batch, np.arange(len(some))))
-    for frame, k in zip(frames, shown, strict=True):
-        for x, z in (throw.places[before][1:3] for before in range(0, k, 2)):  # where it came from
-            column, row = (round(at) for at in camera.project(np.array([x, 0, z])))
-            if 0 < row < _HEIGHT - 1 and 0 < column < _WIDTH - 1:
-                frame[row - 1 : row + 1, column - 1 : column + 1] = _TRAIL
-        target = np.array([throw.targets[k]])
-        column, row = camera.project(envs.task.marker(throw.places[k], target))
+    for frame, now in zip(frames, shown, strict=True):
+        for x, z in (throw.places[before][1:3] for before in range(0, now, 2)):  # where it was
+            i, k = (round(at) for at in camera.project(np.array([x, 0, z]))[::-1])
+            if 0 < i < _HEIGHT - 1 and 0 < k < _WIDTH - 1:
+                frame[i - 1 : i + 1, k - 1 : k + 1] = _TRAIL
+        target = np.array([throw.targets[now]])
+        column, row = camera.project(envs.task.marker(throw.places[now], target))
         draw_disc(frame, column, row, radius=0.014 * _HEIGHT, rgb=(235, 70, 60))
     return np.stack(frames)
 
