@@ -19,6 +19,7 @@ _ENVIRONMENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "midstride/Catch-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch"}),
     "midstride/CatchBounce-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch-bounce"}),
     "midstride/Grasp-v0": ("GraspEnv", "GraspVectorEnv", {}),
+    "midstride/ConveyorGrasp-v0": ("GraspEnv", "GraspVectorEnv", {"task": "conveyor"}),
 }
 
 
