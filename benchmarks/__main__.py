@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     actors,
     adapt,
+    catch,
     concurrent,
     dqn,
     faults,
@@ -22,6 +23,7 @@ from benchmarks.figures import show
 
 BENCHMARKS = {
     "simulation": simulation.run,
+    "catch": catch.run,
     "concurrent": concurrent.run,
     "theory": theory.run,
     "dqn": dqn.run,

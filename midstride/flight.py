@@ -11,6 +11,9 @@ A decision is one action or a chunk of them: element k is meant for the time fro
 after the capture on. A chunk that arrives late begins with the element that is due by then; the
 last element stays in force.
 
+On a robot that *holds* nothing is in force while the policy thinks: at every capture the null
+action pre-empts what was, and the decision on that capture ends the rest.
+
 Two kinds of thinker differ only in when the next observation is taken (`capture_interval`). A
 `Plant` is what moves: it knows nothing of latency, only how to go on and how to switch. All arrays
 have the environments as their first axis; times are physics ticks. `flight_of_one.py` is the same
@@ -53,13 +56,20 @@ class Flight:
     """The decisions in flight of n environments, and the walk from one capture to the next."""
 
     def __init__(
-        self, n: int, action_shape: tuple[int, ...], most_pending: int = 1, chunk: int = 1
+        self,
+        n: int,
+        action_shape: tuple[int, ...],
+        most_pending: int = 1,
+        chunk: int = 1,
+        holds: bool = False,
     ) -> None:
         """most_pending: decisions that can be under way at once (`Timing.most_pending`).
 
         chunk: actions of a decision
+        holds: whether the plant rests, by the null action (all 0), from each capture to its switch
         """
-        self.n, self.most_pending = n, most_pending
+        self.n, self.most_pending, self.holds = n, most_pending, holds
+        self._to_rest = np.zeros(n, bool)  # captured just now: the plant is to be told
         self.now = np.zeros(n, np.int64)  # since the start of the episode
         self.captures = np.zeros(n, np.int64)  # decisions made in the episode
         self.in_force = np.full(n, -1)  # number of the decision that the actuators follow; -1: none
@@ -84,6 +94,7 @@ class Flight:
         for never in (self._force_starts, self._arrival, self._starts):
             never[ids] = NEVER
         self._actions[ids] = 0
+        self._to_rest[ids] = False
 
     @property
     def newest_in_force(self) -> Mask:
@@ -152,6 +163,9 @@ class Flight:
             self._starts[ids, slot] = meant
             self._actions[ids, slot] = actions[ids]
         self.captures[ids] += 1
+        if self.holds:
+            self._to_rest[ids] = True
+            self.in_force[ids], self.action[ids], self._force_starts[ids] = -1, 0, NEVER
 
     def period(self, plant: Plant, ticks: Ticks, running: Mask | None = None) -> Ticks:
         """From this capture to the next, `ticks` later; how long it was, in each environment.
@@ -163,6 +177,9 @@ class Flight:
         if running is not None and np.count_nonzero(running) < self.n:
             end = np.where(running, end, began)
         until_rest = np.count_nonzero(end >= NEVER) > 0
+        if np.count_nonzero(self._to_rest):
+            plant.switch(self._to_rest.copy(), self.action)
+            self._to_rest[:] = False
         while True:
             switching = self._arrive()
             if switching is not None:

@@ -16,7 +16,10 @@ _ENVIRONMENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "midstride/PointMass-v0": ("TaskEnv", "TaskVectorEnv", {"task": "pointmass"}),
     "midstride/CartpoleSwingup-v0": ("TaskEnv", "TaskVectorEnv", {"task": "cartpole"}),
     "midstride/PendulumSwingup-v0": ("TaskEnv", "TaskVectorEnv", {"task": "pendulum"}),
+    "midstride/Catch-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch"}),
+    "midstride/CatchBounce-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch-bounce"}),
     "midstride/Grasp-v0": ("GraspEnv", "GraspVectorEnv", {}),
+    "midstride/ConveyorGrasp-v0": ("GraspEnv", "GraspVectorEnv", {"task": "conveyor"}),
 }
 
 

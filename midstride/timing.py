@@ -16,8 +16,11 @@ stale       overtaken: a decision made on a newer observation came into force be
 lost        never arrives; what is in force goes on
 tick        one step of the physics; every time is a whole number of ticks
 
+hold        the robot rests from capture to switch, and the world goes on
+
 With t_AS > H a *pipelined* thinker takes an observation every period all the same; a *serial* one
-when its thought is finished, at a multiple of the period.
+when its thought is finished, at a multiple of the period. A robot that holds executes each action
+for the period of blocking control, and thinks in addition to it: capture to capture is t_AS + H.
 
 All times are seconds (`_s`); ticks (`_ticks`) exist only inside a simulation (`seconds.py`). A
 latency model says which latencies may occur (`latency.py`); `Timing` checks that they fit the tick
@@ -48,6 +51,7 @@ from midstride.seconds import (
 )
 
 Thinker = Literal["pipelined", "serial"]
+Mode = Literal["concurrent", "hold"]
 Steps = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]  # latency, interval, lost
 
 MOST_PERIODS = 1000  # that a latency may last: more is a mistake, and would need as much memory
@@ -61,6 +65,10 @@ class Timing:
     latency longer than the period is what the `thinker` makes of it (`capture_interval`). With
     `execution_s` each period lasts as long as its latency plus the execution (the paper's toy
     tasks). Exactly one of the two is given. Everything is checked here, once.
+
+    mode: concurrent, or hold: the robot rests while the policy thinks, and the world goes on. What
+        is given as the period is then how long each action is executed, as in blocking control
+        (latency 0), whose honest twin hold is; thinking comes on top of it.
     """
 
     latency: LatencyModel
@@ -68,12 +76,22 @@ class Timing:
     execution_s: float | None = None
     tick_s: float = 0.005
     thinker: Thinker = "pipelined"
+    mode: Mode = "concurrent"
 
     def __post_init__(self) -> None:
         check_tick_s(self.tick_s)
         check_thinker(self.thinker)
         if (self.period_s is None) == (self.execution_s is None):
             raise ValueError("give either a period or an execution time, not both or neither")
+        if check_mode(self.mode) == "hold":
+            if loses(self.latency):
+                raise ValueError(
+                    "a robot that holds waits for every decision, so none can be lost: use mode "
+                    "concurrent, or a latency without lost decisions"
+                )
+            if self.period_s is not None:
+                object.__setattr__(self, "execution_s", self.period_s)
+                object.__setattr__(self, "period_s", None)
         values_s = np.asarray(self.latency.values_s, float)
         if values_s.max() > MAX_TICKS * self.tick_s:
             raise ValueError(
@@ -278,6 +296,15 @@ def check_shorter(timing: Timing, limit_s: float) -> None:
 def check_thinker(thinker: str) -> None:
     if thinker not in get_args(Thinker):
         raise ValueError(f"thinker must be {' or '.join(get_args(Thinker))}, got {thinker!r}")
+
+
+def check_mode(mode: str) -> str:
+    if mode not in get_args(Mode):
+        raise ValueError(
+            f"mode must be {' or '.join(get_args(Mode))}, got {mode!r} (blocking, the world frozen "
+            "while the policy thinks, is concurrent with latency 0)"
+        )
+    return mode
 
 
 def capture_interval(

@@ -409,3 +409,24 @@ def test_when_the_next_observation_is_taken(latency, period, thinker, expected):
 def test_an_unknown_thinker_is_named():
     with pytest.raises(ValueError, match="pipelined or serial, got 'parallel'"):
         capture_interval(np.array([1]), 2, "parallel")
+
+
+def test_a_flight_that_holds_rests_from_capture_to_switch():
+    """Two environments of different latency; the null action is 0, decisions are 1, 2, 3."""
+    flight, tape = Flight(2, (1,), chunk=2, holds=True), Tape(2)
+    latency, execution = np.array([2, 0]), 3
+    starts = np.tile([0, 4], (2, 1))  # of a chunk: its second action is due after 4 ticks
+    for k in (1.0, 2.0):
+        chunk = np.array([[[k], [-k]], [[k], [-k]]])
+        flight.capture(chunk, latency, starts=starts)
+        assert (flight.in_force == -1).all()
+        flight.period(tape, latency + execution)
+        assert flight.newest_in_force.all()
+    flight.capture(np.full((2, 2, 1), 3.0), latency, np.array([True, False]), starts=starts)
+    flight.period(tape, latency + execution, np.array([True, False]))
+    assert tape.ticks[0] == [0, 0, 1, 1, -1, 0, 0, 2, 2, -2, 0, 0, 3, 3, 3]
+    assert tape.ticks[1] == [1, 1, 1, 2, 2, 2]
+    flight.capture(np.full((2, 2, 1), 4.0), latency, starts=starts)
+    flight.reset(np.arange(2))  # nothing leaks: no rest of the last episode, nor a decision
+    assert flight.period(tape, np.ones(2, int)).tolist() == [1, 1]
+    assert [ticks[-1] for ticks in tape.ticks] == [3, 2]

@@ -31,7 +31,7 @@ from midstride.tasks.grasp.scenes import make_scenes
 from midstride.tasks.grasp.world import CONTROL_TICKS, World
 from midstride.tasks.settings import make_task
 from midstride.timing import capture_interval
-from tests.helpers import TASK_NAMES
+from tests.helpers import EVERY_TASK
 from tests.test_flight import reference
 
 decisions = st.lists(
@@ -58,7 +58,7 @@ def fly(flight, plant, steps, serial, action_of):
         flight.period(plant, ticks)
 
 
-@pytest.mark.parametrize("name", TASK_NAMES)
+@pytest.mark.parametrize("name", EVERY_TASK)
 @given(steps=decisions, serial=st.booleans(), seed=st.integers(0, 99))
 @settings(max_examples=25)
 def test_tasks(name, steps, serial, seed):
@@ -94,13 +94,54 @@ def switched(task, data, following, number, moves):
     return number
 
 
+@pytest.mark.parametrize("name", EVERY_TASK)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 14), st.integers(1, 6)), min_size=2, max_size=6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=25)
+def test_tasks_that_hold(name, steps, seed):
+    """From capture to switch the target is where the capture was; then the action, executed."""
+    rng = np.random.default_rng(seed)
+    task = make_task(name)
+    dims = len(task.controlled.names)
+    moves = rng.uniform(-1, 1, (len(steps), dims))
+    flight = Flight(2, (dims,), holds=True)
+    plant = TaskPlant(task, flight, threads=1)
+    plant.begin(np.arange(2), [np.random.default_rng(seed)] * 2)
+    data = mujoco.MjData(task.model)
+    data.qpos[:], data.qvel[:], data.ctrl[:] = plant.qpos[1], plant.qvel[1], plant.target[1]
+    nothing = np.zeros(dims)
+    for move, (latency, execution) in zip(moves, steps, strict=True):
+        flight.capture(np.tile(move, (2, 1)), np.full(2, latency))
+        flight.period(plant, np.full(2, latency + execution))
+        for tick in range(latency + execution):
+            if tick == 0:
+                switched(task, data, None, 0, [nothing])
+            if tick == latency:
+                switched(task, data, None, 0, [move])
+            mujoco.mj_step(task.model, data)
+        assert (plant.qpos[1] == data.qpos).all()
+        assert (plant.qvel[1] == data.qvel).all()
+        assert (plant.target[1] == data.ctrl).all()
+
+
 @pytest.fixture(scope="module")
 def scenes():
     return make_scenes(object_set("train"), 4, 1, 1, seed=0, threads=1)
 
 
-def started(scenes):
-    world = World(2, object_set("train"), 1, threads=1)
+@pytest.fixture(scope="module")
+def trays():
+    return make_scenes(object_set("train"), 4, 1, 1, seed=0, threads=1, belt=True)
+
+
+def started(scenes, belt_seed=None):
+    world = World(2, object_set("train"), 1, threads=1, belt=belt_seed is not None)
+    if world.belt is not None:
+        for i in range(2):
+            rng = np.random.default_rng([belt_seed, i])
+            world.belt.draw(i, rng, (0.1, 0.3), reverses=True)
     scenes.start(world, np.arange(2), np.array([0, 1]))
     return world
 
@@ -108,6 +149,16 @@ def started(scenes):
 @pytest.mark.parametrize("serial", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_grasping(scenes, seed, serial):
+    check_grasping(scenes, seed, serial, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_grasping_from_a_belt(trays, seed):
+    """It turns at its own ticks, wherever captures and switches are."""
+    check_grasping(trays, seed, False, belt_seed=seed)
+
+
+def check_grasping(scenes, seed, serial, belt_seed):
     """The controller has a turn at every capture, at every switch, and every 20 ms after each."""
     rng = np.random.default_rng(seed)
     steps = [
@@ -117,7 +168,7 @@ def test_grasping(scenes, seed, serial):
     moves = np.zeros((len(steps), columns.SIZE))
     moves[:, :4] = rng.uniform(-1, 1, (len(steps), 4))
     moves[:, columns.CLOSE] = rng.random(len(steps)) < 0.5
-    ours, twin = started(scenes), started(scenes)
+    ours, twin = started(scenes, belt_seed), started(scenes, belt_seed)
     ours.flight = Flight(2, (columns.SIZE,), most_pending=50)
     for k, (latency, period, lost) in enumerate(steps):
         n, thinker = np.full(2, 1), "serial" if serial else "pipelined"
@@ -139,6 +190,9 @@ def test_grasping(scenes, seed, serial):
         if (tick - since) % CONTROL_TICKS == 0:
             ahead = min(e for e in events if e > tick) - tick
             twin.control(np.ones(2, bool), np.full(2, min(CONTROL_TICKS, ahead)))
+        if twin.belt is not None:
+            told = twin.belt.speed_m_s(np.full(2, tick))
+            twin.ctrl[:, twin.places.belt] = told
         twin.physics(np.ones(2, bool), 1)
     if end in switch_ticks:
         twin.switch(np.ones(2, bool), np.tile(moves[tape[end]], (2, 1)))

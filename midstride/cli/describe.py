@@ -64,6 +64,7 @@ def _timing(environment: Environment, envs: LearnableEnvs) -> str:
         rhythm = f"an observation every {format_s(timing.period_s)}"
     else:
         rhythm = f"an observation {format_s(timing.execution_s or 0.0)} after each switch"
+        rhythm += ", at rest until the next" if timing.mode == "hold" else ""
     if timing.pending_slots:
         rhythm += f" (at most {timing.pending_slots} decisions pending at it)"
     elif timing.period_s is not None and timing.latency_high_s > timing.period_s:

@@ -1,14 +1,17 @@
-"""Film a policy: a trained one, or one that grasps by a script.
+"""Film a policy: a trained one, or ones that grasp or catch by a script.
 
 RUN is the folder of a finished run; its policy is filmed in the environment that it is
 evaluated in. With grasp instead, a policy that nobody trained moves an arm over a bin of
 objects; beside the arm are what its camera sees and a timeline of thought and action. Leaves
 an MP4 of all episodes, and for grasping a contact sheet (PNG) of the first, in the output
-folder.
+folder. With catch, three robots side by side are thrown the same balls, beyond the reach of
+one that rests while it thinks: that one, one that does not know what is in flight, and one
+that knows.
 
 examples:
   midstride watch runs/aware
   midstride watch grasp --mode blocking --objects 5
+  midstride watch catch --trained runs/dynamic/trials
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
     from midstride.tasks.grasp.env import GraspVectorEnv
     from midstride.tasks.grasp.settings import GraspSettings
 
-USAGE = "watch RUN [options]\n       midstride watch grasp [options]"
+USAGE = "\n       midstride ".join(
+    ("watch RUN [options]", "watch grasp [options]", "watch catch [options]")
+)
 SCRIPTED = ("scripted", "blind", "random")
 
 
@@ -60,14 +65,29 @@ class GraspOptions(Options):
     """scripted: how much its displacements are shaken, 0 to 1"""
 
 
+@dataclass(frozen=True)
+class CatchOptions(Options):
+    """Who catches."""
+
+    episodes: Annotated[int, Range(1)] = 2
+    """how many throws, one after another"""
+    trained: Path | None = None
+    """folder with the trainings of midstride reproduce dynamic (default: catchers by a script)"""
+
+
 def command(args: Sequence[str], console: Console) -> None:
     words = leading_words(args)[:1]
+    if words == ["catch"]:
+        groups = (Group("options", CatchOptions),)
+        syntax = Syntax("watch catch", USAGE, __doc__ or "", groups)
+        film_catch(CatchOptions(**syntax.read(args[1:])), console)
+        return
     if words == ["grasp"]:
         _grasp(args[1:], console)
         return
     groups = (Group("options", Options),)
     if not words and not asks_for_help(args):
-        raise ValueError("watch needs the folder of a finished run, or grasp")
+        raise ValueError("watch needs the folder of a finished run, grasp or catch")
     syntax = Syntax(" ".join(["watch", *words]), USAGE, __doc__ or "", groups)
     run(Path(*words), Options(**syntax.read(args[1:] if words else args)), console)
 
@@ -137,3 +157,66 @@ def chooser(policy: str, noise: float, rng: np.random.Generator) -> Any:
         return drawn
 
     return choose
+
+
+CATCHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "hold": ("hold: rests while it thinks", {"mode": "hold"}),
+    "unaware": ("unaware of what is in flight", {}),
+    "previous-action-t-as": ("knows what is in flight", {}),
+}
+
+
+def film_catch(options: CatchOptions, console: Console) -> None:
+    """Throws beyond the reach of hold, caught or not by three robots side by side."""
+    from midstride.report import catch_film
+    from midstride.report.film import save_image, save_video
+
+    robots = [
+        (title, *_catcher(options, arm, changes)) for arm, (title, changes) in CATCHERS.items()
+    ]
+    films: list[Any] = []
+    seed = options.seed
+    while len(films) < options.episodes:
+        throws = [catch_film.play(envs, choose, seed, title) for title, envs, choose in robots]
+        seed += 1
+        if throws[0].beyond_hold:
+            shot = [
+                (throw, catch_film.pictures(throw, envs))
+                for throw, (_, envs, _) in zip(throws, robots, strict=True)
+            ]
+            films.append(catch_film.film(shot))
+    path = options.output / "catch.mp4"
+    save_video(path, np.concatenate(films), catch_film.FPS)
+    save_image(path.with_suffix(".png"), films[0][-1])
+    console.print(saved(path, f", {path.with_suffix('.png').name}"))
+
+
+def _catcher(options: CatchOptions, arm: str, changes: dict[str, Any]) -> tuple[Any, Any]:
+    """An environment at 100 ms of latency, and who acts in it."""
+    from midstride.tasks.catch_scripted import to_the_ball
+    from midstride.tasks.env import TaskVectorEnv
+    from midstride.tasks.settings import TaskSettings
+
+    if options.trained is None:
+        settings = TaskSettings("catch", latency="100ms", actions="continuous", **changes)
+        knows = arm != "unaware"
+        return (
+            TaskVectorEnv(settings, 1, 1, "Disabled"),
+            lambda observation, envs: to_the_ball(envs, knows),
+        )
+    from midstride.policies import load
+    from midstride.tasks.registry import environment_of
+
+    folder = next(iter(sorted((options.trained / arm).glob("*/config.json"))), None)
+    if folder is None:
+        raise ValueError(
+            f"{options.trained / arm} has no training: run midstride reproduce dynamic"
+        )
+    policy = load(folder.parent)
+    environment = environment_of(folder.parent, options.trust)
+    if not isinstance(environment, TaskSettings):
+        raise ValueError(f"{folder.parent} is a training of {environment.task}, not of catch")
+    return (
+        TaskVectorEnv(environment, 1, 1, "Disabled"),
+        lambda observation, envs: policy(observation),
+    )

@@ -62,6 +62,7 @@ class Step:
 MEASURES = (
     "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
     "squared_jerk", "path_m",
+    "reach_error_m", "impact_speed_m_s", "beyond_hold",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ EXPERIMENTS = {
     "regimes": "midstride.paper.regimes",
     "claims": "midstride.paper.claims",
     "baselines": "midstride.paper.baselines",
+    "dynamic": "midstride.paper.dynamic",
 }
 
 

@@ -42,6 +42,15 @@ class Controlled:
 
 
 @dataclass(frozen=True)
+class Finish:
+    """What ends an episode before its time: something that happens at one tick."""
+
+    happens: Callable[[Array, Array], NDArray[np.bool_]]  # (qpos, qvel) after a tick -> (...)
+    # (qpos, qvel) at the start, and those of that tick, (n, ...) -> what is measured, (n,) each
+    measures: Callable[[tuple[Array, Array], Array, Array], dict[str, Array]]
+
+
+@dataclass(frozen=True)
 class Task:
     """Physics and purpose of one environment. The functions take any leading batch axes."""
 
@@ -60,6 +69,7 @@ class Task:
     displacements: Callable[[int], Array]  # discrete actions -> (count, dims) in [-1, 1]
     marker: Callable[[Array, Array], Array]  # (qpos, target) -> world point of the target
     viewpoint: Viewpoint
+    finish: Finish | None = None  # None: episodes end by their time limit alone
 
 
 def suite_spec(name: str) -> mujoco.MjSpec:

@@ -8,7 +8,7 @@ several latencies in the batch, one more call for each further instant.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to
 from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
 from midstride.sim.task import Task
+from midstride.tasks.ending import Ending
 from midstride.tasks.settings import TaskSettings, make_task
 from midstride.timing import Schedule, check_shorter
 
@@ -50,12 +51,17 @@ class TaskPlant:
 
     def __init__(self, task: Task, flight: Flight, threads: int) -> None:
         self.task, self._flight = task, flight
+        limit_ticks = round(task.time_limit_s / task.model.opt.timestep)
+        finish = task.finish
+        self.ending = None if finish is None else Ending(task, finish, flight.n, limit_ticks)
         self.batch = Batch(task.model, flight.n, threads)
         self.qpos = self.batch.bind("qpos")
         self.qvel = self.batch.bind("qvel")
         self.target = self.batch.bind("ctrl")  # of the action in force, (n, controlled dims)
         self.rewards = np.zeros((2, flight.n))
         self.at_switch: Snapshot | None = None  # filled in at switches, if it is there
+        # For films: go on by so many ticks at once at most, and tell how many it were.
+        self.watched: tuple[int, Callable[[int], None]] | None = None
         self._rows = np.arange(flight.n)
         self._weight = task.reward_per_s * task.model.opt.timestep
         self._dims = len(task.controlled.names)
@@ -67,14 +73,21 @@ class TaskPlant:
             self.qpos[i], self.qvel[i] = self.task.initial(rngs[i])
         # Nothing is in flight: the actuators hold the place where the episode starts.
         self.target[ids] = self.qpos[np.ix_(ids, self.task.controlled.qpos)]
+        if self.ending is not None:
+            self.ending.begin(ids, self.qpos, self.qvel)
 
     def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
         whole = np.count_nonzero(running) == len(running)
         ids = None if whole else np.flatnonzero(running)
+        ticks = ticks if self.watched is None else min(ticks, self.watched[0])
         record = self.batch.rollout(ticks, record=("qpos", "qvel"), ids=ids)
         reward = self.task.reward(record["qpos"], record["qvel"]).sum(axis=1) * self._weight
         rows = self._rows if ids is None else ids
         self.rewards[self._flight.newest_in_force.astype(np.intp)[rows], rows] += reward
+        if self.ending is not None:
+            self.ending.watch(rows, self._flight.now, record["qpos"], record["qvel"])
+        if self.watched is not None:
+            self.watched[1](ticks)
         return ticks
 
     def switch(self, which: Mask, actions: NDArray[Any]) -> None:
@@ -132,8 +145,9 @@ class TaskVectorEnv(ManyEnvs):
     sum is the reward; all of it is before a switch that comes later than the next observation),
     latency_s (of the decision of this step), period_s (to the next observation), pending (how many
     decisions are, at the next observation), stale (how many were dropped in this step), lost
-    (whether the decision of this step never arrives). A copied or pickled environment starts
-    afresh.
+    (whether the decision of this step never arrives). Where an episode that ends by itself ends,
+    also what is measured of it: success, duration_s, jerk (of the controlled place, m/s^3, from
+    places every 20 ms), and what the task says. A copied or pickled environment starts afresh.
     """
 
     def __init__(
@@ -168,15 +182,21 @@ class TaskVectorEnv(ManyEnvs):
         # What flies: displacements in units of the action scale, then the action's columns.
         dims = len(self.task.controlled.names)
         size = dims + len(self.layout.action)
-        self.flight = Flight(num_envs, (size,), timing.most_pending)
+        holds = timing.mode == "hold"
+        self.flight = Flight(num_envs, (size,), timing.most_pending, holds=holds)
         self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
         self._latency_s: Array = np.zeros(num_envs)
-        per_s = self.task.reward_per_s
+        per_s, once = self.task.reward_per_s, self.task.finish is not None
+        most = per_s * (timing.tick_s if once else timing.longest_period_s)  # of a period
         self.hints = Hints(
-            reward_scale=1 / (per_s * timing.longest_period_s),
-            value_bounds=lambda gamma_per_s: (0.0, per_s / -math.log(gamma_per_s)),
+            reward_scale=1 / most,
+            value_bounds=lambda gamma_per_s: (
+                0.0,
+                most if once else per_s / -math.log(gamma_per_s),
+            ),
+            measure="success" if once else None,
             longest_episode=longest,
             observe_within=self.observe_within,
         )
@@ -232,6 +252,10 @@ class TaskVectorEnv(ManyEnvs):
             draw_disc(image, column, row, radius=0.02 * self._camera.height, rgb=MARKER_RGB)
         return tuple(images)
 
+    def next_latency_ticks(self) -> NDArray[np.int64]:
+        """The latencies of the coming step: for scripted policies, which know everything."""
+        return self._schedule.coming()[0]
+
     def close_extras(self, **kwargs: Any) -> None:
         if hasattr(self, "plant"):  # or it was never made
             self.plant.close()
@@ -270,7 +294,12 @@ class TaskVectorEnv(ManyEnvs):
                 self.plant.record(self.plant.at_switch, late)
             info["observation_switch"] = self._observe(self.plant.at_switch)
         reward = self.plant.rewards[0] + self.plant.rewards[1]
-        return Outcome(reward, np.zeros(self.num_envs, bool), info)
+        ending = self.plant.ending
+        if ending is None:
+            return Outcome(reward, np.zeros(self.num_envs, bool), info)
+        over = self._over
+        at_end = ending.report(over & active, self.flight.now) if over.any() else {}
+        return Outcome(reward, ending.over.copy(), info, at_end)
 
     def observe_within(self, ticks: tuple[int, ...]) -> None:
         """From now on `info` holds what is observed and earned so many ticks after each capture.
@@ -315,7 +344,8 @@ class TaskVectorEnv(ManyEnvs):
 
     @property
     def _over(self) -> Mask:
-        return self.flight.now >= self._limit_ticks
+        late = self.flight.now >= self._limit_ticks
+        return late if self.plant.ending is None else late | self.plant.ending.over
 
     def _begin(self, ids: NDArray[np.integer]) -> None:
         assert self._rngs is not None

@@ -12,10 +12,10 @@ from midstride.envs.learnable import Environment
 from midstride.envs.wrapped import WrappedSettings
 from midstride.latency_text import latency_of_file
 from midstride.settings import shown
-from midstride.tasks.grasp.settings import GraspSettings
+from midstride.tasks.grasp.settings import ConveyorSettings, GraspSettings
 from midstride.tasks.settings import TASKS, TaskSettings
 
-NAMES = (*TASKS, "grasp")
+NAMES = (*TASKS, "grasp", "conveyor")
 
 
 def settings_of(task: str) -> type[Environment]:
@@ -24,6 +24,8 @@ def settings_of(task: str) -> type[Environment]:
         return TaskSettings
     if task == "grasp":
         return GraspSettings
+    if task == "conveyor":
+        return ConveyorSettings
     if task.startswith(("gym:", "dmc:")):
         return WrappedSettings
     raise ValueError(

@@ -11,21 +11,27 @@ from midstride.latency_text import Latency, read_latency
 from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task
-from midstride.tasks import cartpole, pendulum, pointmass
-from midstride.timing import Timing
+from midstride.tasks import cartpole, catch, pendulum, pointmass
+from midstride.timing import Mode, Timing
 
-TASKS: dict[str, Any] = {"pointmass": pointmass, "cartpole": cartpole, "pendulum": pendulum}
+TASKS: dict[str, Any] = {
+    "pointmass": pointmass,
+    "cartpole": cartpole,
+    "pendulum": pendulum,
+    "catch": catch,
+    "catch-bounce": catch.bounce,
+}
 DISCRETE_ACTIONS = (3, 8)
 
 
 @dataclass(frozen=True)
 class TaskSettings(Environment):
-    """Of point mass, Cartpole and pendulum."""
+    """Of point mass, Cartpole, pendulum and catch."""
 
     times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
     bytes_each: ClassVar[int] = 6_000  # of memory that one of many takes, about (measured)
     task: str = "cartpole"
-    """pointmass, cartpole or pendulum"""
+    """pointmass, cartpole, pendulum, catch or catch-bounce"""
     latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), jitter:25ms,10ms (evenly around a mean),
@@ -33,7 +39,12 @@ class TaskSettings(Environment):
     execution: Time | None = None
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None
-    """from one observation to the next (default: the task's own, 50ms, of pointmass 100ms)"""
+    """from one observation to the next (default: the task's own, 50ms, of pointmass and catch
+    100ms)"""
+    mode: Mode = "concurrent"
+    """concurrent: what is in force goes on while the policy thinks; hold: the actuators rest
+    meanwhile and the world goes on, then the action runs for the period. Latency 0, the world
+    frozen while the policy thinks, is what only a simulation can"""
     actions: int | Literal["continuous"] = 5
     """how many discrete displacements there are, 3 to 8, or continuous"""
     stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
@@ -60,9 +71,19 @@ class TaskSettings(Environment):
         if execution_s is None and period_s is None:
             period_s = TASKS[self.task].PERIOD_S
         tick_s = check_tick_s(seconds_of(self.tick))
-        return Timing(read_latency(self.latency), period_s, execution_s, tick_s, self.thinker)
+        latency = read_latency(self.latency)
+        return Timing(latency, period_s, execution_s, tick_s, self.thinker, self.mode)
+
+    @property
+    def label(self) -> str:
+        return super().label + ("-hold" if self.mode == "hold" else "")
 
     def lived_at(self, latency: Any) -> Self:
+        if self.mode == "hold":
+            raise ValueError(
+                "hindsight moves captures while actions go on, and in mode hold none goes on: use "
+                "mode concurrent"
+            )
         if self.execution is not None:
             raise ValueError(
                 "with an execution time the period depends on the latency, and hindsight cannot "

@@ -153,12 +153,15 @@ def test_the_runtime_lives_what_concurrent_simulates(
     thinker=st.sampled_from(["pipelined", "serial"]),
     actions=st.sampled_from(["continuous", 5, 4]),
     by_execution=st.booleans(),
+    mode=st.sampled_from(["concurrent", "hold"]),
     seed=st.integers(0, 999),
 )
 def test_a_task_on_the_clock_is_the_task_in_simulation(
-    ticks, period, share, thinker, actions, by_execution, seed
+    ticks, period, share, thinker, actions, by_execution, mode, seed
 ):
     """Targets are relative to the place at the switch; vector-to-go is that at the capture."""
+    if mode == "hold":  # it waits for every decision, and needs an action that is none
+        share, actions = 0.0, 5 if actions == 4 else actions
     model = PerStep(tuple(0.005 * t for t in ticks)) if len(ticks) > 1 else Fixed(0.005 * ticks[0])
     if share:
         model = Lossy(model, share)
@@ -166,7 +169,7 @@ def test_a_task_on_the_clock_is_the_task_in_simulation(
     paced = {"execution" if by_execution else "period": 0.005 * period}
     env = TaskEnv(
         "cartpole", latency=latency_text(model), actions=actions, knowledge=knowledge,
-        thinker=thinker, **paced,
+        thinker=thinker, mode=mode, **paced,
     )  # fmt: skip
     policy = decide(env.action_space)
     row, _ = env.reset(seed=seed)
@@ -190,7 +193,7 @@ def test_a_task_on_the_clock_is_the_task_in_simulation(
         pending_slots=timing.pending_slots,
         selection_scale_s=timing.selection_scale_s,
     )
-    pace = Pace(period_s=timing.period_s, execution_s=timing.execution_s)
+    pace = Pace(mode, timing.period_s, timing.execution_s)
     seen, acted, _ = lived(robot, policy, timing, senses, pace, clock, draws, 9)
     assert [np.asarray(a).tobytes() for a in acted[:8]] == [
         np.asarray(a).tobytes() for a in decided

@@ -19,7 +19,14 @@ from midstride.latency import Fixed, OnScaleOf
 from midstride.tasks.env import TaskVectorEnv
 from midstride.tasks.registry import settings_of
 from midstride.tasks.single import TaskEnv
-from tests.helpers import ALL_KNOWLEDGE, ENV_IDS, TASK_NAMES, assert_columns_alive, random_rollout
+from tests.helpers import (
+    ALL_KNOWLEDGE,
+    ENV_IDS,
+    EVERY_TASK,
+    TASK_NAMES,
+    assert_columns_alive,
+    random_rollout,
+)
 
 CONCURRENT = {
     "observe_switch": True,
@@ -47,7 +54,7 @@ def test_make_alone_is_blocking(env_id):
     assert env.step(env.action_space.sample())[4]["latency_s"] == 0
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", EVERY_TASK)
 def test_no_column_is_dead(task):
     env = TaskVectorEnv(task, num_envs=8, **CONCURRENT)
     first, _ = env.reset(seed=0)
@@ -59,7 +66,7 @@ def test_no_column_is_dead(task):
 
 
 @pytest.mark.parametrize("latency", ["step:5ms,250ms", "lost:0.2:250ms", "jitter:150ms,100ms"])
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", EVERY_TASK)
 def test_no_column_is_dead_where_decisions_are_pending(task, latency):
     if latency.endswith(":250ms"):  # always the same: the selection time says nothing
         knowledge = ("previous_action", "pending_actions", "vector_to_go")
@@ -297,7 +304,7 @@ def test_many_equal_one_by_one(env_id, mode):
         assert a[1] == pytest.approx(b[1], abs=1e-12)  # summed in another order
         for key in ("latency_s", "period_s", "observation_switch"):
             if mode is AutoresetMode.SAME_STEP:
-                stepped = ~a[3]  # a finished environment's entry is in final_info
+                stepped = ~(a[2] | a[3])  # a finished environment's entry is in final_info
                 assert np.array_equal(a[4][key][stepped], b[4].get(key, a[4][key])[stepped])
             elif f"_{key}" in b[4]:
                 assert np.array_equal(a[4][f"_{key}"], b[4][f"_{key}"])
@@ -310,7 +317,7 @@ def test_many_equal_one_by_one(env_id, mode):
                     a[4]["final_info"]["observation_switch"][i],
                     b[4]["final_info"]["observation_switch"][i],
                 )
-        ends += int(a[3].sum())
+        ends += int((a[2] | a[3]).sum())
     assert ends >= 3
 
 
@@ -408,6 +415,8 @@ def test_stable_baselines3_contract(env_id):
         ({"latency": 12}, "12 s is as long as an episode of 10 s, or longer: nothing would be"),
         ({"latency": 60}, "longer than 1000 periods of 50 ms: did you mean 60ms"),
         ({"thinker": "quick"}, "thinker must be one of pipelined, serial, got 'quick'"),
+        ({"mode": "frozen"}, "mode must be one of concurrent, hold, got 'frozen'"),
+        ({"mode": "hold", "latency": "lost:0.1:25ms"}, "waits for every decision, so none can be"),
         ({"latency": 0.003}, "nearest valid times are 0 ms and 5 ms"),
         ({"latency": -0.005}, "at least 0 s"),
         ({"latency": float("nan")}, "latency must be a latency such as 25ms"),
@@ -463,6 +472,32 @@ def test_step_before_reset():
 
 
 # --- Pictures
+
+
+@pytest.mark.parametrize("task", EVERY_TASK)
+def test_hold_without_latency_is_blocking(task):
+    """To the last bit: there is nothing to rest for."""
+    blocking = TaskVectorEnv(task, num_envs=3, knowledge=ALL_KNOWLEDGE)
+    holding = TaskVectorEnv(task, num_envs=3, knowledge=ALL_KNOWLEDGE, mode="hold")
+    assert (blocking.reset(seed=4)[0] == holding.reset(seed=4)[0]).all()
+    for a, b in zip(random_rollout(blocking, 30), random_rollout(holding, 30), strict=True):
+        for one, other in zip(a[:4], b[:4], strict=True):
+            assert (one == other).all()
+
+
+def test_hold_executes_for_the_period_and_thinks_on_top_of_it():
+    """Point mass, tau 100 ms: at rest while it thinks, 100 ms of a displacement of 0.3 m then."""
+    env = TaskVectorEnv("pointmass", mode="hold", latency="50ms", observe_switch=True)
+    env.reset(seed=0)
+    env.plant.qpos[0, :2] = env.plant.target[0] = 0.0
+    x = 0.0
+    for _ in range(3):
+        observation, _, _, _, info = env.step(np.array([1]))
+        assert info["period_s"] == pytest.approx(0.15)
+        assert info["observation_switch"][0, 0] == pytest.approx(x, abs=1e-6)
+        x += 0.3 * (1 - np.exp(-1))
+        assert observation[0, 0] == pytest.approx(x, abs=1e-6)
+    assert env.settings.label == "pointmass-latency_50ms-hold"
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)

@@ -26,7 +26,7 @@ from midstride.tasks.grasp.model import TICK_S
 from midstride.tasks.grasp.objects import object_set as designs_of
 from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import demonstrator
-from midstride.tasks.grasp.settings import GraspSettings
+from midstride.tasks.grasp.settings import ConveyorSettings, GraspSettings, settings_from
 from midstride.tasks.grasp.world import SCALE, World
 from midstride.timing import Schedule
 
@@ -61,7 +61,7 @@ class GraspVectorEnv(ManyEnvs):
         settings: GraspSettings | None = None,
         **options: Any,
     ) -> None:
-        s = settings or GraspSettings.from_dict(options)
+        s = settings or settings_from(options)
         EzPickle.__init__(
             self, num_envs, threads, autoreset_mode, render_mode, observe_switch, settings=s
         )
@@ -73,13 +73,15 @@ class GraspVectorEnv(ManyEnvs):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.observe_switch = observe_switch
         self.timing = s.timing()
-        self.scenes = settled_scenes(s.object_set, s.scenes, *s.counts, s.scene_seed)
+        belt = isinstance(s, ConveyorSettings)
+        self.scenes = settled_scenes(s.object_set, s.scenes, *s.counts, s.scene_seed, belt)
         self.world = World(
             num_envs,
             designs_of(s.object_set),
             s.counts[1],
             min(cores, self.num_envs),
             self.timing.most_pending,
+            belt,
         )
         self.sight = sight.Sight(
             self.world,
@@ -104,7 +106,7 @@ class GraspVectorEnv(ManyEnvs):
             auxiliary=partial(sight.ought_to_tell, self.world) if self._is_image else None,
             auxiliary_weights=sight.telling_weights(self.world.slots) if self._is_image else None,
             demonstrator=partial(demonstrator, self),
-            rests=s.mode == "blocking",
+            rests=s.mode == "blocking",  # a belt goes on
             measure="success",
             longest_episode=s.max_steps,
         )
@@ -119,10 +121,14 @@ class GraspVectorEnv(ManyEnvs):
         base = sight.HAND if self._is_image else (*sight.HAND, *sight.WHERE, *seen)
         bound = np.full(len(base), 1 if self._is_image else np.inf)
         low = 0 * bound if self._is_image else -bound
-        if self.settings.hand_velocity:
-            unknown = np.full(len(sight.VELOCITY), np.inf)
-            base = (*base, *sight.VELOCITY)
-            low, bound = np.append(low, -unknown), np.append(bound, unknown)
+        speeds = sight.VELOCITY if self.settings.hand_velocity else ()
+        speeds = speeds if self.world.belt is None else (*speeds, *sight.BELT)
+        unbounded = np.full(len(speeds), np.inf)
+        base, low, bound = (
+            (*base, *speeds),
+            np.append(low, -unbounded),
+            np.append(bound, unbounded),
+        )
         units = {"vector_to_go": [*SCALE.tolist(), 1.0], "previous_action": "as the action is"}
         self.layout = Layout(
             base,
@@ -188,7 +194,7 @@ class GraspVectorEnv(ManyEnvs):
                 at_switch.append((newest, self._observe(np.flatnonzero(newest))))
 
         decision = self.world.decide(
-            actions, latency, None if self.mode == "blocking" else period, active, observe, lost
+            actions, latency, None if self.mode != "concurrent" else period, active, observe, lost
         )
         self._check_physics()
         self._schedule.steps += active
@@ -265,6 +271,9 @@ class GraspVectorEnv(ManyEnvs):
 
     def _begin(self, ids: NDArray[np.integer]) -> None:
         assert self._rngs is not None
+        if self.world.belt is not None and isinstance(self.settings, ConveyorSettings):
+            for i in ids:
+                self.world.belt.draw(int(i), self._rngs[i], *self.settings.belt)
         drawn = np.array([self._rngs[i].integers(len(self.scenes), size=2) for i in ids])
         self.scenes.start(self.world, ids, drawn[:, 0], hands=drawn[:, 1])
         for i in ids:
@@ -317,6 +326,8 @@ class GraspVectorEnv(ManyEnvs):
             parts.append(sight.places_of(world, ids, pose))
         if self.settings.hand_velocity:
             parts.append(world.hand_velocity()[ids] / SCALE)
+        if world.belt is not None:
+            parts.append(sight.belt_of(world, ids))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _state(self, ids: NDArray[np.integer], base: NDArray[np.float32]) -> Any:
@@ -353,12 +364,14 @@ class GraspEnv(OneEnv):
         for name in ("num_envs", "threads", "autoreset_mode"):
             if name in options:
                 raise ValueError(f"{name} is for many environments: use gymnasium.make_vec")
-        s = settings or GraspSettings.from_dict(options)
+        s = settings or settings_from(options)
         EzPickle.__init__(self, render_mode, observe_switch, s)
         off = AutoresetMode.DISABLED
         self._unpack(GraspVectorEnv(1, 1, off, render_mode, observe_switch, s))
 
 
 @lru_cache(maxsize=4)
-def settled_scenes(object_set: str, count: int, fewest: int, most: int, seed: int) -> Scenes:
-    return make_scenes(designs_of(object_set), count, fewest, most, seed, available_cores())
+def settled_scenes(
+    object_set: str, count: int, fewest: int, most: int, seed: int, belt: bool = False
+) -> Scenes:
+    return make_scenes(designs_of(object_set), count, fewest, most, seed, available_cores(), belt)

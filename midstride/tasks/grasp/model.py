@@ -52,6 +52,7 @@ FINGER_GAIN, FINGER_DAMPING, FINGER_FORCE = 400.0, 40.0, 25.0
 
 BIN_CENTRE = np.array([0.5, 0.0])
 BIN_HALF_M, WALL_HEIGHT_M, WALL_M = 0.125, 0.025, 0.006
+TRAY_KG, BELT_M_S2 = 20.0, 4.0  # how fast the belt changes its speed
 MAX_OBJECTS = 5
 PARKED_M = np.array([[2.0, 0.3 * i, 0.1] for i in range(MAX_OBJECTS)])  # objects not in the bin
 
@@ -87,10 +88,12 @@ class Places:
     object_dofs: NDArray[np.intp]  # (objects, 6)
     object_bodies: NDArray[np.intp]  # (objects,)
     object_geoms: NDArray[np.intp]  # (objects, parts)
+    tray: int | None = None  # in qpos and qvel
+    belt: int | None = None  # in ctrl
 
 
-def build(designs: tuple[Design, ...]) -> mujoco.MjModel:
-    """The whole model, with `designs` as its objects."""
+def build(designs: tuple[Design, ...], belt: bool = False) -> mujoco.MjModel:
+    """The whole model, with `designs` as its objects; belt: in a tray that moves, not in a bin."""
     if not 1 <= len(designs) <= MAX_OBJECTS:
         raise ValueError(f"a bin holds 1 to {MAX_OBJECTS} objects, got {len(designs)}")
     spec = mujoco.MjSpec()
@@ -104,15 +107,18 @@ def build(designs: tuple[Design, ...]) -> mujoco.MjModel:
     option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
     # Sizes differ between simulations; bounding volumes of one would be wrong for another.
     option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
-    _add_surroundings(spec.worldbody)
+    _add_surroundings(spec.worldbody, bin_there=not belt)
     _add_arm(spec)
     for i, design in enumerate(designs):
         _add_object(spec.worldbody, i, design)
+    if belt:
+        _add_tray(spec)
     return spec.compile()
 
 
 def places(model: mujoco.MjModel) -> Places:
-    objects = model.njnt - JOINTS - 2  # a free joint each
+    has_tray = model.nu > JOINTS + 2
+    objects = model.njnt - JOINTS - 2 - has_tray  # a free joint each
     bodies = np.array([model.body(f"object{i}").id for i in range(objects)])
     joints = model.body_jntadr[bodies]
     qpos, dofs = model.jnt_qposadr[joints], model.jnt_dofadr[joints]
@@ -123,13 +129,15 @@ def places(model: mujoco.MjModel) -> Places:
         object_dofs=dofs[:, None] + np.arange(6),
         object_bodies=bodies,
         object_geoms=model.body_geomadr[bodies][:, None] + np.arange(MAX_PARTS),
+        tray=model.nq - 1 if has_tray else None,
+        belt=model.nu - 1 if has_tray else None,
     )
 
 
 # --- Pieces --------------------------------------------------------------------------------------
 
 
-def _add_surroundings(world: mujoco.MjsBody) -> None:
+def _add_surroundings(world: mujoco.MjsBody, bin_there: bool) -> None:
     world.add_light(name="lamp", pos=[0.8, -0.9, 1.6], dir=[-0.3, 0.9, -1.5])  # for OpenGL
     world.add_geom(
         name="floor",
@@ -139,14 +147,34 @@ def _add_surroundings(world: mujoco.MjsBody) -> None:
         contype=_WORLD[0],
         conaffinity=_WORLD[1],
     )
-    x, y = BIN_CENTRE
-    inside, wall = BIN_HALF_M, WALL_M
-    _add_box(world, (x, y, 0.0005), (inside, inside, 0.0005), _BIN, bits=(0, 0))
-    half = WALL_HEIGHT_M / 2
+    if bin_there:
+        x, y = BIN_CENTRE
+        _add_box(world, (x, y, 0.0005), (BIN_HALF_M, BIN_HALF_M, 0.0005), _BIN, bits=(0, 0))
+        _add_walls(world, x, y)
+
+
+def _add_walls(body: mujoco.MjsBody, x: float, y: float) -> None:
+    inside, wall, half = BIN_HALF_M, WALL_M, WALL_HEIGHT_M / 2
     for sign in (-1, 1):
         out = sign * (inside + wall)
-        _add_box(world, (x + out, y, half), (wall, inside + 2 * wall, half), _WALL, bits=_WORLD)
-        _add_box(world, (x, y + out, half), (inside, wall, half), _WALL, bits=_WORLD)
+        _add_box(body, (x + out, y, half), (wall, inside + 2 * wall, half), _WALL, bits=_WORLD)
+        _add_box(body, (x, y + out, half), (inside, wall, half), _WALL, bits=_WORLD)
+
+
+def _add_tray(spec: mujoco.MjSpec) -> None:
+    """A bin on a belt: it slides along y, driven no harder than friction holds what is in it."""
+    tray = spec.worldbody.add_body(name="tray", pos=[*BIN_CENTRE, 0])
+    tray.add_joint(name="tray", type=mujoco.mjtJoint.mjJNT_SLIDE, axis=[0, 1, 0])
+    # As thick as the table is deep: what is pressed does not get through it.
+    _add_box(tray, (0, 0, -0.0195), (BIN_HALF_M, BIN_HALF_M, 0.0205), _BIN, _WORLD, mass=TRAY_KG)
+    _add_walls(tray, 0.0, 0.0)
+    spec.add_exclude(bodyname1="world", bodyname2="tray")
+    limit = TRAY_KG * BELT_M_S2
+    actuator = spec.add_actuator(
+        name="belt", target="tray", trntype=mujoco.mjtTrn.mjTRN_JOINT, forcelimited=True,
+        forcerange=[-limit, limit],
+    )  # fmt: skip
+    actuator.set_to_velocity(kv=100 * TRAY_KG)
 
 
 def _add_box(

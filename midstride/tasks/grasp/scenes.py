@@ -62,20 +62,31 @@ class Scenes:
         world.qvel[ids[:, None], world.places.arm] = 0
         world.qpos[ids[:, None], world.places.fingers] = FINGER_OPEN_M
         world.qvel[ids[:, None], world.places.fingers] = 0
+        if world.belt is not None:  # the tray, and what is in it, somewhere along the belt
+            begins = world.belt.begins[ids]
+            world.qpos[ids, world.places.tray] = begins
+            there = world.there()[ids]
+            world.qpos[ids[:, None], world.places.object_qpos[:, 1]] += begins[:, None] * there
         world.hold(ids)
 
 
 def make_scenes(
-    designs: tuple[Design, ...], count: int, fewest: int, most: int, seed: int, threads: int
+    designs: tuple[Design, ...],
+    count: int,
+    fewest: int,
+    most: int,
+    seed: int,
+    threads: int,
+    belt: bool = False,
 ) -> Scenes:
-    """`count` settled scenes with `fewest` to `most` objects each."""
+    """`count` settled scenes with `fewest` to `most` objects each; belt: in trays that stand."""
     if not 1 <= fewest <= most <= MAX_OBJECTS:
         raise ValueError(
             f"a bin holds 1 to {MAX_OBJECTS} objects, got "
             f"{fewest if fewest == most else f'{fewest} to {most}'}"
         )
     rng = np.random.default_rng([seed, fewest, most])
-    world = World(_BATCH, designs, most, threads)
+    world = World(_BATCH, designs, most, threads, belt=belt)
     found: list[tuple[Array, Array, Array]] = []
     for _ in range(_MOST_ROUNDS + count // 8):
         chosen = _drop(world, rng, fewest, most)

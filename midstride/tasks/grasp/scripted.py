@@ -55,18 +55,23 @@ def privileged(
     latency_ticks: NDArray[np.int64],
     noise: float | Array = 0.0,
     rng: np.random.Generator | None = None,
+    ahead_s: float = 0.0,
 ) -> Array:
     """Actions (n, 7) of a policy that knows where the objects are.
 
-    Over the nearest object, down with the fingers across its narrow side, close, up, terminate.
-    With noise, one number or one for each, displacements are shaken by normal noise of that size,
-    and commands are at times drawn at random.
+    Over the nearest object, down with the fingers across its narrow side, close, up, terminate. On
+    a belt it goes where the object will be `ahead_s` after the switch. With noise, one number or
+    one for each, displacements are shaken by normal noise of that size, and commands are at times
+    drawn at random.
     """
     n = world.n
     pose = predicted_pose(world, latency_ticks)
     target, extents = _nearest(world, pose)
+    belt = world.belt_m_s()
+    target[:, 1] += belt * latency_ticks * TICK_S
     to_go = target[:, :2] - pose[:, :2]
     distance = np.linalg.norm(to_go, axis=1)
+    to_go[:, 1] += belt * ahead_s
     yaw = np.clip(across(target[:, 3:], extents)[0], LOW[3], HIGH[3])
     turn = yaw - pose[:, 3]
     down = np.maximum(target[:, 2] - _GRASP_BELOW_M, LOW[2] + 0.002)
@@ -85,6 +90,7 @@ def privileged(
     action[:, 3] = turn / SCALE[3]
     action[aligned & (pose[:, 2] < down + _DOWN_M) & ~closed, CLOSE] = 1
     action[closed, :4] = 0
+    action[closed, 1] = (belt * ahead_s)[closed] / SCALE[1]  # with the belt, until it is lifted
     action[holding, 2] = 1
     action[empty, 2], action[empty, OPEN] = 0.5, 1
     action[world.lifted(_CLEARLY_M).any(axis=1), TERMINATE] = 1
@@ -129,7 +135,8 @@ def demonstrator(envs: GraspVectorEnv, rng: np.random.Generator) -> Act:
     is_blind = np.arange(n) % 4 == 3
 
     def act(observation: Any) -> tuple[Array, dict[str, Array]]:
-        action = privileged(world, envs.next_latency_ticks(), noise, rng)
+        ahead_s = envs.timing.longest_period_s if world.belt is not None else 0.0
+        action = privileged(world, envs.next_latency_ticks(), noise, rng, ahead_s)
         unseeing = blind(world, envs.steps_taken, rng)
         unseeing[:, :4] += noise[:, None] * rng.standard_normal((n, 4))
         action[is_blind] = unseeing[is_blind]

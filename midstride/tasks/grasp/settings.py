@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from midstride.envs.learnable import Environment, LearnableEnvs
 from midstride.knowledge import MAX_STACK
@@ -24,6 +25,7 @@ class GraspSettings(Environment):
     """Of grasping."""
 
     times: ClassVar[tuple[str, ...]] = ("execution", "period")
+    own_period_s: ClassVar[float] = PERIOD_S
     recommended_agent: ClassVar[str] = "qtopt"
     filmed: ClassVar[str] = "timeline"
     task: Literal["grasp"] = "grasp"
@@ -95,17 +97,19 @@ class GraspSettings(Environment):
     def timing(self) -> Timing:
         latency = read_latency(self.latency)
         period_s, execution_s = as_seconds(self.period), as_seconds(self.execution)
-        if self.mode == "blocking":
+        if self.mode != "concurrent":
             if period_s is not None or execution_s is not None:
-                raise ValueError("in blocking mode an action takes the time it takes: no period")
+                raise ValueError(
+                    f"in {self.mode} mode an action takes the time it takes: no period"
+                )
             if loses(latency):
                 raise ValueError(
-                    "in blocking mode the arm waits for every decision, so none can be lost: use "
-                    "mode concurrent, or a latency without lost decisions"
+                    f"in {self.mode} mode the arm waits for every decision, so none can be lost: "
+                    "use mode concurrent, or a latency without lost decisions"
                 )
             return Timing(latency, execution_s=PERIOD_S, tick_s=TICK_S)  # for its latencies alone
         if period_s is None and execution_s is None:
-            period_s = PERIOD_S
+            period_s = self.own_period_s
         timing = Timing(latency, period_s, execution_s, TICK_S, self.thinker)
         if period_s is not None:
             check_shorter(timing, self.max_steps * period_s)
@@ -136,4 +140,46 @@ class GraspSettings(Environment):
     @property
     def label(self) -> str:
         thinker = "" if self.thinker == "pipelined" else f"-{self.thinker}"
-        return f"grasp-{self.mode}-latency_{latency_name(self.latency)}{thinker}"
+        return f"{self.task}-{self.mode}-latency_{latency_name(self.latency)}{thinker}"
+
+
+@dataclass(frozen=True)
+class ConveyorSettings(GraspSettings):
+    """Of grasping from a tray that a belt carries past the arm."""
+
+    own_period_s: ClassVar[float] = 0.1
+    task: Literal["conveyor"] = "conveyor"  # type: ignore[assignment]
+    """conveyor"""
+    mode: Literal["concurrent", "hold"] = "concurrent"  # type: ignore[assignment]
+    """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
+    hold: every action runs to completion and rest, and while the arm thinks at rest the belt goes
+    on. With latency 0, which only a simulation has, hold is blocking control: an oracle"""
+    camera: Literal["fixed", "following"] = "following"
+    """fixed, or following: in the same place, turned to what is under the hand, and closer"""
+    max_steps: Annotated[int, Range(1)] = 60
+    """after so many steps an episode is cut off"""
+    belt_low: Annotated[float, Range(0, 0.3)] = 0.0
+    """the slowest speed of the belt, which is drawn for each episode, in m/s"""
+    belt_high: Annotated[float, Range(0, 0.3)] = 0.3
+    """the fastest speed of the belt, in m/s"""
+    reversals: bool = True
+    """whether the belt turns back at random times, every 0.5 to 2 s, and not at its ends alone"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.belt_low > self.belt_high:
+            raise ValueError(
+                f"the belt's slowest speed ({self.belt_low} m/s) must not be above its fastest "
+                f"({self.belt_high} m/s)"
+            )
+
+    @property
+    def belt(self) -> tuple[tuple[float, float], bool]:
+        """Speeds in m/s, and whether it turns back at random times."""
+        return (self.belt_low, self.belt_high), self.reversals
+
+
+def settings_from(values: Mapping[str, Any]) -> GraspSettings:
+    """The settings of grasping, or of grasping from a belt, by the task that is named."""
+    kind = ConveyorSettings if values.get("task") == "conveyor" else GraspSettings
+    return kind.from_dict(values)

@@ -21,17 +21,19 @@ from midstride.tasks.grasp.model import (
     WIDE_VIEWPOINT,
 )
 from midstride.tasks.grasp.scripted import across
-from midstride.tasks.grasp.world import HIGH, LOW, World
+from midstride.tasks.grasp.world import World
 
 Array = NDArray[np.floating]
 Depth = NDArray[np.float32]
 
 HAND = ("opening", "height")
 VELOCITY = ("vx", "vy", "vz", "vyaw")
+BELT = ("belt",)  # speed, in units of 0.3 m/s: belts tell
 WHERE = ("x", "y", "yaw")  # of the hand, which an image shows
 OBJECT = ("there", "dx", "dy", "dz", "across_cos", "across_sin", "width")
 _OFFSET_M = 0.1  # unit of dx, dy, dz
 _WIDTH_M = 0.03  # unit of a width
+FASTEST_M_S = 0.3  # of belts
 
 
 class Sight:
@@ -124,13 +126,19 @@ class Earlier:
 
 def hand_of(world: World, ids: NDArray[np.integer], pose: Array) -> Array:
     """The columns of HAND, each from 0 to 1."""
-    height = (pose[:, 2] - LOW[2]) / (HIGH[2] - LOW[2])
+    low, high = world.low[2], world.high[2]
+    height = (pose[:, 2] - low) / (high - low)
     return np.clip(np.stack([world.opening()[ids], height], axis=1), 0, 1)
+
+
+def belt_of(world: World, ids: NDArray[np.integer]) -> Array:
+    """The column of BELT."""
+    return world.belt_m_s()[ids, None] / FASTEST_M_S
 
 
 def places_of(world: World, ids: NDArray[np.integer], pose: Array) -> Array:
     """The columns of WHERE, and of OBJECT for each object: nearest first."""
-    middle, half = (LOW + HIGH) / 2, (HIGH - LOW) / 2
+    middle, half = (world.low + world.high) / 2, (world.high - world.low) / 2
     hand = ((pose - middle) / half)[:, [0, 1, 3]]
     return np.concatenate([hand, objects_of(world, ids, pose).reshape(len(ids), -1)], axis=1)
 

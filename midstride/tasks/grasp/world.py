@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from midstride.flight import NEVER, Flight, Ticks
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp import kinematics, motion
+from midstride.tasks.grasp.belt import HALF_LENGTH_M, Belt
 from midstride.tasks.grasp.model import (
     BIN_CENTRE,
     FINGER_CLOSED_M,
@@ -90,26 +91,31 @@ class World:
         slots: int,
         threads: int,
         most_pending: int = 1,
+        belt: bool = False,
         change: Callable[[mujoco.MjModel], None] = lambda model: None,
     ) -> None:
         """`n` bins that hold up to `slots` of the objects of `designs` each.
 
         most_pending: decisions that can be under way at once
+        belt: whether they are carried past the arm, which is faster then
         change: makes the model another one, of the same parts, before anything moves
         """
         self.n = n
         self.slots = slots
         self.designs = designs
         self.rows = _design_rows(designs)
-        self.model = build(designs[:1] * slots)
+        self.model = build(designs[:1] * slots, belt)
         change(self.model)
+        self.belt = Belt(n) if belt else None
+        along = np.array([0, HALF_LENGTH_M if belt else 0.0, 0, 0])
+        self.low, self.high = LOW - along, HIGH + along  # of goals
         self.places = places(self.model)
         self.batch = Batch(self.model, n, threads, persistent=True)  # for sleep
         self.qpos = self.batch.bind("qpos")
         self.qvel = self.batch.bind("qvel")
         self.ctrl = self.batch.bind("ctrl")
         self.fields = {name: self.batch.expand(name) for name in self.rows}
-        self.limits = motion.Limits()
+        self.limits = motion.Limits(speed=0.5, acceleration=4.0) if belt else motion.Limits()
         self.commanded_joints = np.tile(HOME, (n, 1))
         self.reference = np.zeros((n, 4))
         self.velocity = np.zeros((n, 4))  # of the reference
@@ -167,6 +173,12 @@ class World:
         """Which objects are clear of the bin, (n, objects)."""
         height = self.qpos[:, self.places.object_qpos[:, 2]]
         return np.asarray((height > LIFTED_M + margin_m) & self.there())
+
+    def belt_m_s(self) -> Array:
+        """How fast each tray is carried along y, (n,)."""
+        if self.places.tray is None:
+            return np.zeros(self.n)
+        return np.asarray(self.qvel[:, self.model.nv - 1])
 
     # --- What can be set
 
@@ -256,7 +268,7 @@ class World:
         """Goals relative to where the hands are now, within the workspace."""
         displacement, grip, _ = columns.decode(actions)
         pose = self.pose()
-        goal = np.clip(pose + np.clip(displacement, -1, 1) * SCALE, LOW, HIGH)
+        goal = np.clip(pose + np.clip(displacement, -1, 1) * SCALE, self.low, self.high)
         self.goal[which] = goal[which]
         self.grip[which & (grip > 0)] = FINGER_OPEN_M
         self.grip[which & (grip < 0)] = FINGER_CLOSED_M
@@ -275,6 +287,10 @@ class World:
             self._trail.append((until, self.qpos[:, self.places.arm].copy()))
             self.control(turn, until)
         passed = min(ticks, int((CONTROL_TICKS - phase)[running].min()))
+        if self.belt is not None:
+            now = self.flight.now
+            self.ctrl[running, self.places.belt] = self.belt.speed_m_s(now)[running]
+            passed = min(passed, int(self.belt.until_change(now)[running].min()))
         self.physics(running, passed)
         self._elapsed += passed
         self._since_event += passed
