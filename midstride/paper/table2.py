@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from midstride.disk.files import write_whole
-from midstride.measure.statistics import half_width, share_interval, welch
+from midstride.measure.statistics import difference_of, half_width, share_interval
 from midstride.paper.robot_grasps import ClockName, Job, grasps_of
 from midstride.paper.study import GridOptions, Study, finish, prepare, show_table, sketch, train
 from midstride.realtime.drive import Run
@@ -216,7 +216,6 @@ def comparison(row: str, rows: Rows) -> dict[str, str]:
 def _difference(
     mine: NDArray[np.float64], other: NDArray[np.float64], scale: float, digits: int
 ) -> str:
-    if min(len(mine), len(other)) < 2:
-        return f"{scale * (mine.mean() - other.mean()):+.{digits}f}"
-    mean, half = welch(mine, other)
-    return f"{scale * mean:+.{digits}f} ± {scale * half:.{digits}f}"
+    found = difference_of(mine, other).scaled(scale)
+    spread = f" ± {found.half:.{digits}f}" if min(len(mine), len(other)) > 1 else ""
+    return f"{found.value:+.{digits}f}{spread}"

@@ -14,8 +14,8 @@ from midstride.learn.trainer import final_episodes
 from midstride.measure.evaluate import Episode
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
-from midstride.paper.judged import judged
 from midstride.paper.baselines import expectations as expectations_of_baselines
+from midstride.paper.judged import judged
 from midstride.paper.latencies import each_latency
 from midstride.paper.regimes import (
     LEARNED_S,
