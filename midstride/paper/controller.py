@@ -7,6 +7,7 @@ vector-to-go of the action in flight and the known latency (aware). Nothing is l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from scipy.linalg import solve_discrete_are
 
+from midstride.disk.files import write_provenance
 from midstride.envs.checks import available_cores
 from midstride.measure.statistics import half_width
 from midstride.report.curves import save_figure
 from midstride.scale.words import saved
 from midstride.seconds import format_s, parse_s, to_ticks
 from midstride.settings import Range, Settings
+from midstride.sweep.disk import write_csv
 from midstride.tasks.cartpole import DISPLACEMENT_M, KP, KV
 from midstride.tasks.env import TaskVectorEnv
 from midstride.tasks.settings import TaskSettings, make_task
@@ -118,7 +121,7 @@ class Options(Settings):
     seed: Annotated[int, Range(0)] = 0
     """seed of the first episode; the others count up from it"""
     output: str = "latency"
-    """folder for the picture"""
+    """folder for the picture and the returns that it shows"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,7 +179,7 @@ def run(options: Options, console: Console) -> None:
                 f"{format_s(parse_s(options.period))}, and this controller knows of one action in "
                 "flight: give a longer period, or shorter latencies"
             )
-    output, period_s = Path(options.output), parse_s(options.period)
+    output, period_s, started = Path(options.output), parse_s(options.period), time.perf_counter()
     output.mkdir(parents=True, exist_ok=True)
     jobs = [(latency_s, aware) for latency_s in latencies_s for aware in (False, True)]
     outcomes = []
@@ -190,6 +193,13 @@ def run(options: Options, console: Console) -> None:
             progress.advance(bar)
     console.print(make_table(outcomes, period_s))
     console.print(explain(outcomes))
+    every = (
+        [o.latency_s, "aware" if o.aware else "unaware", options.seed + i, value]
+        for o in outcomes
+        for i, value in enumerate(o.returns)
+    )
+    write_csv(output / "returns.csv", ["latency_s", "kind", "seed", "return"], every)
+    write_provenance(output, options.to_dict(), time.perf_counter() - started)
     path = output / "latency.png"
     save_figure(path, plot(outcomes, period_s))
     console.print(saved(path, what="Picture: "))

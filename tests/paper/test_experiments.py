@@ -575,6 +575,7 @@ def test_latency_hurts_a_controller_and_knowledge_heals(tmp_path, capsys):
         controller.Options(latencies=("0", "60ms"), episodes=16, output=str(tmp_path)), Console()
     )
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")
+    assert len(rows(tmp_path / "returns.csv")) == 2 * 2 * 16
     lines = [
         line.split("│")[1:4] for line in capsys.readouterr().out.splitlines() if " ms │" in line
     ]
