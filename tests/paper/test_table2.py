@@ -1,5 +1,6 @@
 """Table 2: its rows, what is kept of them, and what is said of them."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -7,11 +8,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from midstride.cli import main
 from midstride.paper import robot_grasps, table2
 from midstride.paper.robot_grasps import Job, grasps_of, kept
 from midstride.realtime.grasps import Grasp
 from midstride.realtime.strange import Strange
-from midstride.sweep.spec import expand, read_spec
+from midstride.sweep.spec import expand, read_spec, slug
 
 CONSOLE = Console(quiet=True)
 
@@ -120,6 +122,24 @@ def test_grasps_are_kept_one_by_one_and_gone_on_with(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is damaged: remove it"):
         kept(path, job.key(Strange()))
     assert json.loads(path.read_text().splitlines()[0])["mode"] == "concurrent"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", ["virtual", "wall"])
+def test_the_whole_table_is_made_at_a_small_scale(clock, tmp_path, monkeypatch):
+    """Training, the robot's process, its record, the table and the films."""
+    monkeypatch.chdir(tmp_path)
+    small = "steps=64 num_envs=8 demonstrations=64 auxiliary_updates=2 offline_updates=2 scenes=8 "
+    small += "evaluate_every=64 evaluation_episodes=2 batch_size=8 max_steps=5"
+    main(
+        ["reproduce", "table2", "--clock", clock, "--seeds", "1", "--grasps", "3", "--workers", "1",
+         "--output", "out", "--set", *small.split()]
+    )  # fmt: skip
+    rows = list(csv.DictReader((tmp_path / "out" / clock / "grasps.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows] == [row for row in table2.ROWS for _ in range(3)]
+    assert all(0 < float(row["policy_duration_s"]) < 60 or row["ended"] for row in rows)
+    for row in table2.ROWS:
+        assert (tmp_path / "out" / clock / f"{slug(row)}.mp4").stat().st_size > 1000
 
 
 class _Plan:

@@ -91,3 +91,16 @@ def test_it_sees():
     seen = robot.get_observation()
     assert seen.values in robot.declared.observation_space
     assert seen.values["image"].std() > 5
+
+
+def test_before_anything_moves_it_sees_what_a_policy_saw_in_training():
+    """With one scene there is one beginning: pictures and columns are the same, to the last bit."""
+    settings = GraspSettings(scenes=1, image_size=16)
+    envs = settings.make(1)
+    trained, _ = envs.reset(seed=3)
+    envs.close()
+    body = HandBody(settings)
+    body.begin(8)
+    seen = body.measure().values
+    assert (seen["image"] == trained["image"][0]).all()
+    assert (seen["state"] == trained["state"][0]).all()
