@@ -178,30 +178,48 @@ def test_pages_show_the_tables_of_results_as_they_are():
         assert tables.with_tables(text) == text, page
 
 
-def test_own_agent(tmp_path, monkeypatch):
-    """A user's own agent trains, resumes and loads by its name, and pays for what it says."""
-    from midstride.learn.agents import AGENTS, Training, add_agent
-    from midstride.learn.train import train
+@pytest.fixture
+def own_agent(monkeypatch):
+    """The example's module, its agent known by its name as long as a test lasts."""
+    from midstride.learn import agents
 
-    monkeypatch.setattr("midstride.learn.agents.AGENTS", dict(AGENTS))
+    monkeypatch.setattr(agents, "AGENTS", dict(agents.AGENTS))
     monkeypatch.syspath_prepend(EXAMPLES)
     module = importlib.import_module("own_agent")
+    agents.add_agent("smooth", module.Smooth)
+    return module
+
+
+def test_own_agent(own_agent):
+    """It is checked as ours are, and takes nobody's name."""
+    from midstride.learn.agents import Training, add_agent
+
+    known = {"actions": "continuous", "knowledge": ("previous_action",)}
+    Training.of("pointmass", "smooth", smoothness=2.0, **known).check()
+    with pytest.raises(ValueError, match="--knowledge previous_action"):
+        Training.of("pointmass", "smooth", actions="continuous").check()
+    with pytest.raises(ValueError, match="smoothness must be"):
+        Training.of("pointmass", "smooth", smoothness=-1.0, **known)
+    with pytest.raises(ValueError, match="are of an agent 'smooth', not 'sac'"):
+        add_agent("sac", own_agent.Smooth)
+
+
+@pytest.mark.slow
+def test_own_agent_trains(own_agent, tmp_path):
+    """What it is charged for, it does less of; a run of it loads."""
+    from midstride.learn.agents import Training
+    from midstride.learn.train import train
+
     values = {
         "actions": "continuous", "latency": "50ms", "knowledge": ("previous_action",),
-        "num_envs": 4, "learning_starts": 40, "hidden": (8,), "replay_size": 400,
+        "num_envs": 4, "learning_starts": 40, "hidden": (8,), "replay_size": 400, "steps": 800,
         "evaluate_every": 400, "evaluation_episodes": 1, "learning_rate": 1e-2,
     }  # fmt: skip
     moved = {}
     for smoothness in (0.0, 300.0):
         folder = tmp_path / str(smoothness)
-        train(
-            Training.of("pointmass", "smooth", smoothness=smoothness, steps=1200, **values), folder
-        )
+        train(Training.of("pointmass", "smooth", smoothness=smoothness, **values), folder)
         policy = midstride.load(folder)
         seen = np.random.default_rng(0).normal(size=(200, policy.observation_size)) * 0.3
         moved[smoothness] = np.abs(policy(seen) - seen[:, -2:]).mean()
     assert moved[300.0] < 0.8 * moved[0.0]
-    with pytest.raises(ValueError, match="--knowledge previous_action"):
-        Training.of("pointmass", "smooth", actions="continuous").check()
-    with pytest.raises(ValueError, match="are of an agent 'smooth', not 'sac'"):
-        add_agent("sac", module.Smooth)

@@ -128,6 +128,8 @@ def at_latency(spec: Spec, latency: str, console: Console) -> Spec:
         arms[TO_GO] = {"knowledge": ("selection_time", "vector_to_go")}
     envs.close()
     fit: dict[str, Mapping[str, Any]] = {}
+    if not pending and arms.pop("dcac", None) is not None:
+        console.print(plain(f"dcac, {latency}: left out: with one decision in flight it is rtac"))
     for arm, settings in arms.items():
         known = tuple(settings.get("knowledge", ()))
         known += pending if "previous_action" in known else ()
