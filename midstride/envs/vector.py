@@ -61,8 +61,8 @@ class Step:
 
 MEASURES = (
     "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
-    "reach_error_m", "impact_speed_m_s", "beyond_hold",
 )  # fmt: skip
+OF_THROWS = ("reach_error_m", "impact_speed_m_s", "beyond_hold")
 
 
 def interact(
@@ -97,7 +97,7 @@ def interact(
             terminated,
             truncated,
             notes,
-            {name: _of_step(info, name) for name in MEASURES if name in info},
+            {name: _of_step(info, name) for name in (*MEASURES, *OF_THROWS) if name in info},
             _of_step(info, "observation_within"),
             _of_step(info, "reward_within"),
         )

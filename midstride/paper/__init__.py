@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "adapt-data": "midstride.paper.adapt_data",
     "regimes": "midstride.paper.regimes",
     "dynamic": "midstride.paper.dynamic",
+    "conveyor": "midstride.paper.conveyor",
 }
 
 
