@@ -67,7 +67,7 @@ class Script:
     envs: GraspVectorEnv
     knows: bool  # what its own motion will do until the switch
     ahead_s: float
-    description: Mapping[str, Any]
+    description: dict[str, Any]
 
     @property
     def observation_size(self) -> int:
