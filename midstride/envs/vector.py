@@ -62,8 +62,8 @@ class Step:
 MEASURES = (
     "success", "duration_s", "policy_duration_s", "completion", "completion_until_switch", "jerk",
     "squared_jerk", "path_m",
-    "reach_error_m", "impact_speed_m_s", "beyond_hold",
 )  # fmt: skip
+OF_THROWS = ("reach_error_m", "impact_speed_m_s", "beyond_hold")
 
 
 def interact(
@@ -98,7 +98,7 @@ def interact(
             terminated,
             truncated,
             notes,
-            {name: _of_step(info, name) for name in MEASURES if name in info},
+            {name: _of_step(info, name) for name in (*MEASURES, *OF_THROWS) if name in info},
             _of_step(info, "observation_within"),
             _of_step(info, "reward_within"),
         )

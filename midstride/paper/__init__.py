@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "claims": "midstride.paper.claims",
     "baselines": "midstride.paper.baselines",
     "dynamic": "midstride.paper.dynamic",
+    "conveyor": "midstride.paper.conveyor",
 }
 
 

@@ -99,7 +99,8 @@ def play(env: GraspVectorEnv, choose: Choose, seed: int) -> Episode:
 def pictures(episode: Episode, env: GraspVectorEnv, threads: int) -> NDArray[np.uint8]:
     """The arm in every frame, with what the policy saw last in the corner."""
     k = _RENDER_AT_ONCE
-    world = World(k, env.world.designs, env.world.slots, threads)
+    belt = env.world.belt is not None
+    world = World(k, env.world.designs, env.world.slots, threads, belt=belt)
     for name, rows in episode.fields.items():
         world.fields[name][:] = rows
     camera = Camera(WIDE_VIEWPOINT, _WIDTH, _HEIGHT)

@@ -78,7 +78,7 @@ BAD = {
     "evaluate": "evaluate needs POLICY: folders of finished runs, or policies of others",
     "evaluate {begun} --retry-failed": "evaluate has no option --retry-failed",
     "sweep": "sweep needs SPEC: a TOML file",
-    "watch": "watch needs the folder of a finished run, or grasp",
+    "watch": "watch needs the folder of a finished run, grasp or catch",
     # tasks, agents, and what they take
     "train juggling": "unknown task 'juggling'",
     "train cartpole ppq": "unknown agent 'ppq': choose from dqn, drqn, qtopt",

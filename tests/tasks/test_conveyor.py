@@ -4,9 +4,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
+from midstride.measure.evaluate import Episode
+from midstride.paper import conveyor
+from midstride.report import grasp_film
 from midstride.tasks.grasp import actions, scripted
 from midstride.tasks.grasp.belt import Belt
 from midstride.tasks.grasp.env import GraspVectorEnv
@@ -147,3 +151,29 @@ def test_the_same_seed_gives_the_same_numbers():
         rows += [env.step(env.action_space.sample())[0] for _ in range(8)]
         lived.append(b"".join(row.tobytes() for row in rows))
     assert lived[0] == lived[1]
+
+
+def test_the_table_of_the_conveyor_has_a_row_for_each_robot():
+    def episodes(*grasped):
+        return [
+            Episode(0.0, 5, 1.0, 0.1, {"success": float(g), "duration_s": 1.0}) for g in grasped
+        ]
+
+    found = {
+        ("hold", 0.0): episodes(1, 1), ("hold", 0.2): episodes(0, 1),
+        ("concurrent, knowing", 0.0): episodes(1, 1), ("concurrent, knowing", 0.2): episodes(1, 1),
+    }  # fmt: skip
+    first, second = conveyor.table_rows(found)
+    assert first == {"robot": "hold", "0 m/s": "100% (34% to 100%)", "0.2 m/s": "50% (9% to 91%)"}
+    assert second["0.2 m/s"].startswith("100%")
+    assert len(conveyor.plot(found).axes[0].containers) == 2
+
+
+def test_an_episode_is_filmed_with_its_belt():
+    env = make(1, belt_low=0.3, belt_high=0.3, max_steps=6)
+    env.autoreset_mode = AutoresetMode.DISABLED
+    episode = grasp_film.play(env, lambda seen, envs: np.zeros((1, actions.SIZE)), seed=2)
+    frames = grasp_film.pictures(episode, env, threads=1)
+    assert len(frames) > 3
+    moved = np.abs(frames[-1].astype(int) - frames[0]).max(axis=2) > 20
+    assert moved.mean() > 0.002  # of the picture: the tray
