@@ -258,7 +258,7 @@ class Coordinator:
         left = work.steps - self.steps - self.on_the_way
         if left <= 0 or not self._may_collect():
             return
-        rounds = min(scale.rounds, -(-left // work.num_envs))
+        rounds = min(scale.send_every, -(-left // work.num_envs))
         weights = self._acting()
         self.on_the_way += rounds * work.num_envs
         about = (rounds, weights.updates)

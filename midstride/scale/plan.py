@@ -30,7 +30,7 @@ class ScaleSettings(Settings):
     """processes that compute Bellman labels, by the cross-entropy method on target networks"""
     replays: Annotated[int, Range(1, 10_000)] = 1
     """processes that hold transitions; collectors are dealt out to them in turn"""
-    rounds: Annotated[int, Range(1, 10_000)] = 1
+    send_every: Annotated[int, Range(1, 10_000)] = 1
     """steps that a collector takes with all its environments before it sends them and asks for
     newer weights; more: fewer messages, older weights"""
     window: Annotated[int | None, Range(1, 100_000)] = None
@@ -55,8 +55,8 @@ class ScaleSettings(Settings):
             raise ValueError(
                 "lock_step is of one collector, one updater and one replay: leave the others out"
             )
-        if self.lock_step and self.rounds != 1:
-            raise ValueError("lock_step goes round by round: use rounds 1")
+        if self.lock_step and self.send_every != 1:
+            raise ValueError("lock_step goes round by round: use send_every 1")
         if self.replays > self.collectors:
             raise ValueError(
                 f"replays ({self.replays}) hold what collectors send, and there are "
@@ -73,7 +73,7 @@ class ScaleSettings(Settings):
     def blocks_ahead(self) -> int:
         if self.ahead is not None:
             return self.ahead
-        return self.blocks_at_once + 2 * self.collectors * self.rounds
+        return self.blocks_at_once + 2 * self.collectors * self.send_every
 
     @property
     def cores_needed(self) -> float:

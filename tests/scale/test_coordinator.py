@@ -63,7 +63,7 @@ SCALES = st.builds(
     collectors=st.integers(2, 5),
     updaters=st.integers(1, 4),
     replays=st.integers(1, 2),
-    rounds=st.sampled_from([1, 2, 5]),
+    send_every=st.sampled_from([1, 2, 5]),
     max_staleness=st.sampled_from([1, 4, 1000]),
     keep_every=st.sampled_from([1, 8]),
 )
@@ -203,7 +203,7 @@ def test_a_signal_in_preparation_ends_at_once():
     ("options", "said"),
     [
         ({"lock_step": True, "collectors": 2}, "lock_step is of one collector"),
-        ({"lock_step": True, "rounds": 2}, "lock_step goes round by round"),
+        ({"lock_step": True, "send_every": 2}, "lock_step goes round by round"),
         ({"replays": 3, "collectors": 2}, r"replays \(3\) hold what collectors send"),
         ({"collectors": 0}, "collectors must be a whole number from 1"),
         ({"updaters": 1.5}, "updaters must be a whole number"),

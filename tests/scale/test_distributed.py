@@ -1,8 +1,6 @@
 """One training over several actors, in this process: the numbers of a local one in lock step; and
 whatever is lost, every file is whole and every transition there once."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -63,3 +61,58 @@ def test_in_lock_step_the_numbers_are_those_of_a_local_training(tmp_path, name):
         if kind in ("agent", "replay"):  # all that is learned, the optimiser too; all that is held
             ours = found[part if kind == "agent" else f"stream.000000.{field}"]
             np.testing.assert_array_equal(ours, array)
+
+
+def test_a_signal_saves_and_the_driver_goes_on_from_there(tmp_path):
+    scale, folder = ScaleSettings(collectors=2, replays=2, updaters=2), tmp_path / "run"
+    cluster = VirtualCluster(ROLES)
+    driver = Driver(TINY, scale, opened(TINY, folder, False), cluster)
+    with pytest.raises(Interrupted, match=r"interrupted: saved .* after \d+ steps"):
+        driver.train(lambda: 2 if driver.coordinator.steps >= 40 else None, keep_checkpoint=True)
+    assert not any(actor.is_alive for actor in cluster.actors)
+    before = driver.coordinator.steps
+    arrays, _ = read_checkpoint(checkpoints_in(folder)[-1])
+    assert sum(held["counts"][0] for held in streams_in(arrays).values()) * 4 == before < 96
+    with pytest.raises(ValueError, match="is of 2 collectors: use --collectors 2"):
+        spread(TINY, folder, ScaleSettings(collectors=3), resume=True)
+    with pytest.raises(ValueError, match="is of a training on Ray: go on with --engine ray"):
+        train(TINY, folder, resume=True)
+    driver, result = spread(TINY, folder, scale, resume=True)
+    assert result["steps"] == 96
+    updates = driver.coordinator.updates
+    assert updates == 4 + 96 // 3
+    assert [line["steps"] // 32 for line in read_metrics(folder)] == [1, 2, 3]
+    line = read_metrics(folder)[-1]
+    assert line["replay_ratio"] == pytest.approx(updates / 96)
+    for name in ("transitions_per_s", "labels_per_s", "label_staleness", "actors_lost"):
+        assert line[name] >= 0
+
+
+def test_only_agents_that_label_apart_are_spread():
+    with pytest.raises(ValueError, match="dqn labels and fits in one piece: only qtopt is spread"):
+        check_spread(Training.of("pointmass", "dqn"))
+
+
+def test_other_versions_elsewhere_are_an_error(tmp_path):
+    class Elsewhere(Collector):
+        def setup(self):
+            return {"versions": {**super().setup()["versions"], "jax": "0.0.1"}}
+
+    cluster = VirtualCluster({**ROLES, "collector": Elsewhere})
+    with pytest.raises(
+        ValueError, match=r"a collector has jax 0\.0\.1, and here it is .* same ver"
+    ):
+        spread(TINY, tmp_path / "run", ScaleSettings(), cluster=cluster)
+
+
+def test_a_fault_of_an_environment_is_told_and_what_was_learned_is_saved(tmp_path):
+    class Failing(Collector):
+        def collect(self, weights, rounds, steps, random):
+            if steps >= 16:
+                raise Fault("gave the reward nan")
+            return super().collect(weights, rounds, steps, random)
+
+    cluster = VirtualCluster({**ROLES, "collector": Failing})
+    with pytest.raises(Fault, match=r"gave the reward nan; saved .* after 16 steps"):
+        spread(TINY, tmp_path / "run", ScaleSettings(lock_step=True), cluster=cluster)
+    assert read_checkpoint(checkpoints_in(tmp_path / "run")[-1])[1]["steps"] == 16
