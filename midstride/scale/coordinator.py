@@ -179,14 +179,16 @@ class Coordinator:
                     next_for(member)
 
     def _next_for_memory(self, member: Member) -> None:
-        rounds = self.rounds[member.place]
+        rounds, has_room = self.rounds[member.place], len(self.blocks) < self.scale.blocks_at_once
+        if has_room and self._is_turn(member):
+            self._sample(member)  # first: others wait for it
+        if member.is_busy:
+            return
         if rounds:
             r = rounds.popleft()
             self._call(member, "add", r, (r.place, r.owner, r.first, r.data))
         elif self.is_saving and f"memory{member.place}" not in self.saved:
             self._call(member, "arrays", None, ())
-        elif self._is_turn(member) and len(self.blocks) < self.scale.blocks_at_once:
-            self._sample(member)
 
     def _sample(self, member: Member) -> None:
         """Ask for a block, if one is called for."""

@@ -18,7 +18,7 @@ from midstride.policies import load
 from midstride.scale.distributed import Driver, streams_in, train_on_ray
 from midstride.scale.plan import ScaleSettings
 from tests.helpers import wait_until
-from tests.scale.test_distributed import TINY, same_lines
+from tests.scale.test_distributed import EVEN, TINY, same_lines
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ def check_run(folder, training, driver):
     """Nothing is doubled, nothing that was finished is lost, every checkpoint loads."""
     steps = training.run.steps
     assert read_result(folder)["steps"] == steps == driver.coordinator.steps
-    assert driver.coordinator.updates == 4 + steps // 3
+    assert driver.coordinator.updates == 4 + steps // 2
     every = training.run.evaluate_every
     lines = [line["steps"] // every for line in read_metrics(folder)]
     assert lines == list(range(1, steps // every + 1))
@@ -56,7 +56,7 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
     from midstride.scale.actors import RayCluster
     from midstride.scale.ray import connected
 
-    training = TINY.with_(steps=384, evaluate_every=96, checkpoint_every=96)
+    training = EVEN.with_(steps=384, evaluate_every=96, checkpoint_every=96)
     rng, killed = np.random.default_rng(0), []
     kills = int(os.environ.get("MIDSTRIDE_KILLS", 5))
 
@@ -88,7 +88,7 @@ def test_nodes_come_and_go(tmp_path):
 
     from midstride.scale.actors import RayCluster
 
-    training = TINY.with_(steps=384, evaluate_every=96, checkpoint_every=96)
+    training = EVEN.with_(steps=384, evaluate_every=96, checkpoint_every=96)
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     more = [nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)]
     done = []
