@@ -13,6 +13,7 @@ from benchmarks import (
     grasp,
     margin,
     qtopt,
+    ray,
     realtime,
     simulation,
     sweep,
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "margin": margin.run,
     "adapt": adapt.run,
     "realtime": realtime.run,
+    "ray": ray.run,
 }
 
 

@@ -363,7 +363,7 @@ class Coordinator:
     def _after_add(self, call: Call, record: Any) -> None:
         """Steps count when they have arrived, once, and then call for updates."""
         call.member.held = record["held"]
-        self.on_the_way -= call.about.count * self.work.num_envs
+        self.on_the_way -= call.about.length * self.work.num_envs
         added = record["added"] * self.work.num_envs
         before, self.steps = self.steps, self.steps + added
         self.counts["transitions"] += added
@@ -559,8 +559,8 @@ class Coordinator:
         self._undo(call)
         if call.kind == "add":
             self.rounds[call.member.place].popleft()
-            self.on_the_way -= call.about.count * self.work.num_envs
-            self.counts["rounds_lost"] += call.about.count
+            self.on_the_way -= call.about.length * self.work.num_envs
+            self.counts["rounds_lost"] += call.about.length
         elif call.kind in ("label", "fit", "fit_auxiliary"):
             self._drop(call.about)
         self.publish_again |= call.kind in ("collect", "label")

@@ -69,7 +69,7 @@ class Round(NamedTuple):
     place: int  # of the collector
     owner: int  # its name
     first: int  # number of the first round
-    count: int
+    length: int
     data: Reference
 
 

@@ -93,8 +93,8 @@ class Collector:
                 returns.append(float(self.totals[i]))
                 self.totals[i] = 0
         first, self.taken = self.taken, self.taken + rounds
-        random = self.agent.rng.bit_generator.state
-        return {"first": first, "returns": returns, "random": random}, taken
+        drawn = self.agent.rng.bit_generator.state
+        return {"first": first, "returns": returns, "random": drawn}, taken
 
 
 class Memory:

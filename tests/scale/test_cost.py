@@ -131,3 +131,33 @@ def test_each_bound_by_hand():
     assert bounds["wire of the fitter, in"] == pytest.approx(1e6 / 7_000)
     assert bounds["wire of the fitter, weights"] == pytest.approx(1e6 / (1e6 / 16 + 2e6 / 8))
     assert bounds["coordinator"] == pytest.approx(1000 / (2 / 16 + 3 / 8))
+
+
+def test_the_example_of_the_documentation():
+    """docs/scale.md works QT-Opt's own scale through: its assumptions, and what follows."""
+    image, transitions = 472 * 472 * 3, 580_000 * 10
+    assert image == pytest.approx(667e3, rel=0.005)
+    assert transitions * image == pytest.approx(3.9e12, rel=0.01)
+    assert transitions * image / 64e9 == pytest.approx(60, rel=0.02)
+    assert transitions * 48 * 48 * 3 == pytest.approx(40e9, rel=0.01)
+    fitting = Rates(
+        collector_steps_per_s=1.0, updater_labels_per_s=4.0, fitter_updates_per_s=10.0,
+        memory_add_s=1e-6, memory_sample_s=1e-3, coordinator_calls_per_s=1e4,
+        bytes_per_transition=2 * image, bytes_fitted=image, bytes_judged=image, bytes_acting=5e6,
+        bytes_judging=1e7, wire_bytes_per_s=1.25e9,
+    ).with_fitters(10)  # fmt: skip
+    # Blocks of one update: a round of one environment, an update a step.
+    layout = Layout(100, 800, 60, num_envs=1, update_every=1, labels_per_update=32)
+    bounds = step_bounds(fitting, layout)
+    assert bounds["labelling"] == bounds["fitting"] == 100  # 800 cores feed ten in step
+    assert 100 * 32 * image == pytest.approx(2.1e9, rel=0.02)
+    assert 10 * bounds["wire of the fitter, in"] > 100 > bounds["wire of the fitter, in"]
+    assert bounds["wire of the memories"] > 100
+    label_s = 32 / fitting.updater_labels_per_s
+    assert (label_s, label_s * 100) == (8, 800)  # seconds, and updates meanwhile
+    usual = Layout(1, 1, num_envs=64)
+    assert step_bounds(replace(fitting, coordinator_calls_per_s=1000), usual)["coordinator"] == (
+        pytest.approx(13_000, rel=0.02)
+    )
+    seven_kb = 48 * 48 * 3 + 100
+    assert 1.25e9 / (32 * seven_kb) == pytest.approx(5_500, rel=0.05)
