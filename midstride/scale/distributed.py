@@ -26,6 +26,7 @@ from midstride.disk.runs import (
     read_checkpoint,
     read_result,
 )
+from midstride.envs.checks import available_cores
 from midstride.envs.faults import Fault
 from midstride.learn.agents import Training
 from midstride.learn.qtopt import AUXILIARY_BLOCK, QTOpt
@@ -70,10 +71,12 @@ def train_on_ray(
     However it ends, no actor stays, nor a cluster that was started here.
     """
     from midstride.scale.actors import RayCluster
-    from midstride.scale.ray import connected
+    from midstride.scale.ray import connected, is_connected
 
     check_spread(training)
     training.check()
+    if address is None and not is_connected():  # sooner than a cluster starts
+        scale.check_cores(available_cores())
     with claimed(folder):
         run, finished = opened(training, folder, resume), read_result(folder)
         if finished is not None and is_of(finished, training.hash):

@@ -68,10 +68,14 @@ def connect(address: str | None, workers: int | None = None) -> None:
             signal.signal(signal.SIGTERM, before)
 
 
+def is_connected() -> bool:
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """`connect`; what was connected or started here is gone again in the end."""
-    started = "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
+    started = not is_connected()
     connect(address)
     try:
         yield

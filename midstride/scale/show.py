@@ -77,8 +77,16 @@ def train_all(
 @contextmanager
 def live_table(console: Console, name: str) -> Iterator[Callable[[ScaleProgress], None]]:
     """A table of a training on many machines, as it goes; yields what is told of its progress."""
-    with Live(console=console, refresh_per_second=2, transient=False) as live:
-        yield lambda progress: live.update(spread_table(name, progress))
+    live = Live(console=console, refresh_per_second=2)
+
+    def show(progress: ScaleProgress) -> None:
+        live.start()  # not before there is something to show
+        live.update(spread_table(name, progress))
+
+    try:
+        yield show
+    finally:
+        live.stop()
 
 
 def spread_table(name: str, progress: ScaleProgress) -> Table:
