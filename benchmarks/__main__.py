@@ -14,6 +14,7 @@ from benchmarks import (
     grasp,
     margin,
     qtopt,
+    ray,
     realtime,
     simulation,
     sweep,
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "margin": margin.run,
     "adapt": adapt.run,
     "realtime": realtime.run,
+    "ray": ray.run,
 }
 
 

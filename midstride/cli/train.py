@@ -8,6 +8,7 @@ with more steps than before.
 examples:
   midstride train cartpole --latency 50ms --execution 0 --knowledge vector_to_go --name aware
   midstride train --resume aware --steps 200_000
+  midstride train grasp qtopt --engine ray --collectors 8 --updaters 4 --address auto
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -24,6 +25,7 @@ from rich.table import Column, Table
 from midstride.cli import show
 from midstride.cli.arguments import Group, Syntax, asks_for_help, leading_words, listed, texts_of
 from midstride.learn.signals import Interrupted, number_of, word
+from midstride.scale.plan import ScaleSettings
 from midstride.scale.words import plain, printable, saved
 from midstride.settings import Range, Settings, types_of
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from midstride.learn.agents import Training
 
 USAGE = "train TASK [AGENT] [options]\n       midstride train --resume NAME [options]"
+Scale = ScaleSettings | None  # None: in this process
 VIDEO_SEED = 2_000_000
 _RUNS = Path("runs")
 
@@ -52,6 +55,11 @@ class Options(Settings):
     """film the final policy"""
     tensorboard: bool = False
     """write the metrics for TensorBoard too (needs midstride[tensorboard])"""
+    engine: Literal["local", "ray"] = "local"
+    """local: in this process; ray: one training spread over a Ray cluster, qtopt only (needs
+    midstride[ray]; docs/scale.md)"""
+    address: str | None = None
+    """address of the Ray cluster, HOST:PORT or auto (default: one is started on this machine)"""
     trust: bool = False
     """--resume: believe the files of the run; a task gym:module:ID in them imports the module,
     which can do anything"""
@@ -71,24 +79,24 @@ def command(args: Sequence[str], console: Console) -> None:
         print(overview())
         return
     if words:
-        training, options = new(words, args[len(words) :])
+        training, options, scale = new(words, args[len(words) :])
     else:
-        training, options = resumed(args)
-    run(training, options, console)
+        training, options, scale = resumed(args)
+    run(training, options, scale, console)
 
 
-def new(words: Sequence[str], args: Sequence[str]) -> tuple[Training, Options]:
+def new(words: Sequence[str], args: Sequence[str]) -> tuple[Training, Options, Scale]:
     """A training of a task and an agent that are named."""
     from midstride.learn.agents import Training
     from midstride.tasks.registry import settings_of
 
     task = words[0]
     agent = words[1] if len(words) > 1 else settings_of(task).recommended_agent
-    of_training, options = _read(task, agent, args)
-    return Training.of(task, agent, **of_training), options
+    of_training, options, scale = _read(task, agent, args)
+    return Training.of(task, agent, **of_training), options, scale
 
 
-def resumed(args: Sequence[str]) -> tuple[Training, Options]:
+def resumed(args: Sequence[str]) -> tuple[Training, Options, Scale]:
     """The training of a run folder, and what is asked to be different."""
     from midstride.disk.read import in_file
     from midstride.disk.runs import CONFIG, read_record
@@ -106,8 +114,8 @@ def resumed(args: Sequence[str]) -> tuple[Training, Options]:
     record = read_record(first)
     with in_file(first / CONFIG):
         before = Training.from_dict(record, first, options.trust)
-    of_training, options = _read(before.environment.task, before.agent.agent, args)
-    return before.with_(**of_training), options
+    of_training, options, scale = _read(before.environment.task, before.agent.agent, args)
+    return before.with_(**of_training), options, scale
 
 
 def _glance(args: Sequence[str]) -> Options:
@@ -134,7 +142,7 @@ def _first_of(folder: Path, options: Options) -> Path:
     return min(several, key=lambda path: (len(path.parent.name), path)).parent
 
 
-def _read(task: str, agent: str, args: Sequence[str]) -> tuple[dict[str, Any], Options]:
+def _read(task: str, agent: str, args: Sequence[str]) -> tuple[dict[str, Any], Options, Scale]:
     """The settings of the training, and the others."""
     from midstride.learn.agent_settings import RunSettings
     from midstride.learn.agents import agent_called
@@ -150,12 +158,30 @@ def _read(task: str, agent: str, args: Sequence[str]) -> tuple[dict[str, Any], O
             Group(f"agent ({agent})", kind.Settings),
             Group("run", RunSettings, kind.run_defaults),
             Group("options", Options),
+            Group("many machines (--engine ray)", ScaleSettings),
         ),
         read_before=("task", "agent"),
     )
     values = syntax.read(args)
     ours = {name: values.pop(name) for name in types_of(Options) if name in values}
-    return values, Options(**ours)
+    scale = {name: values.pop(name) for name in types_of(ScaleSettings) if name in values}
+    options = Options(**ours)
+    if options.engine == "local":
+        _check_local(options, scale)
+        return values, options, None
+    if options.seeds > 1:
+        raise ValueError(
+            "--engine ray spreads one training over machines: leave out --seeds, or train whole "
+            "ones side by side with midstride sweep --engine ray"
+        )
+    return values, options, ScaleSettings(**scale)
+
+
+def _check_local(options: Options, scale: dict[str, Any]) -> None:
+    given = [*scale, *(["address"] if options.address is not None else [])]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise ValueError(f"{option} is for a training on many machines: add --engine ray")
 
 
 def overview() -> str:
@@ -184,7 +210,7 @@ def overview() -> str:
 # --- Training ------------------------------------------------------------------------------------
 
 
-def run(training: Training, options: Options, console: Console) -> None:
+def run(training: Training, options: Options, scale: Scale, console: Console) -> None:
     """Train one seed with a bar, or several side by side; then show, plot and film them."""
     training.check()
     resume = options.resume is not False
@@ -195,12 +221,14 @@ def run(training: Training, options: Options, console: Console) -> None:
     if options.resumed and not any((each / "config.json").exists() for each in folders):
         raise ValueError(f"there is no run to go on with in {' or '.join(map(str, folders))}")
     try:
-        if options.seeds == 1:
+        if scale is not None:
+            results = [_train_spread(training, folder, resume, options, scale, console)]
+        elif options.seeds == 1:
             results = [_train_one(training, folder, resume, options.tensorboard, console)]
         else:
             results = _train_several(training, folders, resume, options.tensorboard, console)
     except KeyboardInterrupt as stop:
-        said = _how_to_go_on(stop, folder, folders, options)
+        said = _how_to_go_on(stop, folder, folders, options, scale)
         raise Interrupted(said, number_of(stop)) from None
     success = show.success_of(training.environment)
     console.print(_table(dict(zip(folders, results, strict=True)), success))
@@ -215,7 +243,11 @@ def run(training: Training, options: Options, console: Console) -> None:
 
 
 def _how_to_go_on(
-    stop: KeyboardInterrupt, folder: Path, folders: Sequence[Path], options: Options
+    stop: KeyboardInterrupt,
+    folder: Path,
+    folders: Sequence[Path],
+    options: Options,
+    scale: Scale,
 ) -> str:
     """What is told at an interrupt; a single training has said what it saved."""
     from midstride.disk.runs import checkpoints_in, read_result
@@ -225,8 +257,9 @@ def _how_to_go_on(
         return f"{what} before there was anything to save"
     where = folder.name if folder.parent == _RUNS else str(folder)
     seeds = f" --seeds {options.seeds}" if options.seeds > 1 else ""
+    engine = "" if scale is None else f" --engine ray --collectors {scale.collectors}"
     said = said or f"{what}: what was under way is saved in {folder}"
-    return f"{said}; go on with: midstride train --resume {where}{seeds}"
+    return f"{said}; go on with: midstride train --resume {where}{seeds}{engine}"
 
 
 def _train_one(
@@ -242,6 +275,30 @@ def _train_one(
             bars.update(bar, completed=progress.steps, status=status(progress))
 
         return train(training, folder, resume, on_progress, tensorboard, keep_checkpoint=True)
+
+
+def _train_spread(
+    training: Training,
+    folder: Path,
+    resume: bool,
+    options: Options,
+    scale: ScaleSettings,
+    console: Console,
+) -> dict[str, Any]:
+    from midstride.scale.distributed import train_on_ray
+    from midstride.scale.show import live_table
+
+    with live_table(console, folder.name) as show_progress:
+        return train_on_ray(
+            training,
+            folder,
+            scale,
+            options.address,
+            resume,
+            show_progress,
+            options.tensorboard,
+            keep_checkpoint=True,
+        )
 
 
 def _train_several(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -177,8 +177,12 @@ class Agent(ABC):
             raise ValueError(self._went_wrong(measured["loss"]))
         if not is_finite(weights):
             raise ValueError(f"a weight of the network is no finite number after {self._rate}")
-        self.policy.weights = self.policy_of(weights).weights
+        self.act_with(weights)
         return measured
+
+    def act_with(self, weights: Any) -> None:
+        """Act with a vector of weights from now on; what the policy draws from goes on."""
+        self.policy.weights = self.policy_of(weights).weights
 
     @property
     def _rate(self) -> str:
@@ -223,10 +227,7 @@ class Agent(ABC):
         weights that act until then: a training that goes on from it does so in the same order.
         An error if any weight is no finite number: such a checkpoint would be worth nothing.
         """
-        leaves = jax.tree.leaves(self.state)
-        learned = {f"agent.{i:04d}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        if not all(is_finite(array) for array in learned.values()):
-            raise ValueError(f"a weight of the network is no finite number after {self._rate}")
+        learned = {f"agent.{i:04d}": array for i, array in enumerate(self.state_arrays())}
         parts = {"replay": self.replay.arrays(), "acting": self.policy.weights}
         for i, outcome in enumerate(self._under_way):
             parts[f"under_way.{i:04d}"] = {n: np.asarray(value) for n, value in outcome.items()}
@@ -234,11 +235,7 @@ class Agent(ABC):
 
     def restore(self, arrays: Batch) -> None:
         """Go on from `arrays` of a checkpoint; the environments begin other episodes."""
-        leaves, structure = jax.tree.flatten(self.state)
-        saved = [arrays[name] for name in sorted(arrays) if name.startswith("agent.")]
-        if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
-            raise ValueError("the checkpoint is of another network")
-        self.state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in saved])
+        self.restore_state([arrays[n] for n in sorted(arrays) if n.startswith("agent.")])
         acting = part_of(arrays, "acting")
         shapes = {name: np.shape(array) for name, array in self.policy.weights.items()}
         if {name: array.shape for name, array in acting.items()} != shapes:
@@ -247,6 +244,20 @@ class Agent(ABC):
         self.replay.restore(part_of(arrays, "replay"))
         under_way = sorted({name[:14] for name in arrays if name.startswith("under_way.")})
         self._under_way = deque(part_of(arrays, name) for name in under_way)
+
+    def state_arrays(self) -> list[NDArray[Any]]:
+        """Everything that is learned; an error if any of it is no finite number."""
+        learned = [np.asarray(leaf) for leaf in jax.tree.leaves(self.state)]
+        if not all(is_finite(array) for array in learned):
+            raise ValueError(f"a weight of the network is no finite number after {self._rate}")
+        return learned
+
+    def restore_state(self, saved: Sequence[NDArray[Any]]) -> None:
+        """Go on from what `state_arrays` gave."""
+        leaves, structure = jax.tree.flatten(self.state)
+        if [leaf.shape for leaf in leaves] != [array.shape for array in saved]:
+            raise ValueError("the checkpoint is of another network")
+        self.state = jax.tree.unflatten(structure, [jnp.array(array) for array in saved])
 
     def about(self) -> dict[str, Any]:
         """What else a checkpoint needs, as JSON can hold it."""

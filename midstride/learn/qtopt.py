@@ -173,12 +173,13 @@ class QTOpt(Agent):
         self.policy = self.policy_of(online)
         columns = len(envs.layout.columns)
         self.hindsight = Hindsight.of(settings, envs, Row(columns, False, self.space.size))
-        self.replay: Kept = self._new_replay(settings.replay_size)
+        self.replay: Kept = self.new_replay(settings.replay_size)
         self.demonstrations: Kept | None = None
         self._label = jax.jit(self._label_block)
         self._update = jax.jit(self._fit_block, donate_argnums=0)
         self._alone = optax.adam(_AUXILIARY_LEARNING_RATE)
         self._auxiliary_updates = jax.jit(self._learn_auxiliary, donate_argnums=(0, 1))
+        self._alone_state: Any = None  # of its optimiser, while the auxiliary head learns
 
     @classmethod
     def check(cls, settings: Any, envs: LearnableEnvs) -> None:
@@ -204,7 +205,11 @@ class QTOpt(Agent):
 
     def averaged_policy(self) -> CemPolicy:
         """The policy of averaged weights: steadier than any single ones."""
-        return self.policy_of(self.state["acting" if self.settings.averaged else "online"])
+        return self.policy_of(self.averaged_weights())
+
+    def averaged_weights(self) -> NDArray[np.float32]:
+        """Those that are evaluated and kept, copied."""
+        return np.array(self.state["acting" if self.settings.averaged else "online"])
 
     def about(self) -> dict[str, Any]:
         return {"search": self.policy.random}  # what the acting policy draws from
@@ -217,7 +222,7 @@ class QTOpt(Agent):
     def gather(self, make_envs: Callable[[], LearnableEnvs], folder: Path | None) -> None:
         """Demonstrations, made in environments of their own or kept in `folder`."""
         path = None if folder is None else folder / DEMONSTRATIONS
-        replay = self._new_replay(self.settings.demonstrations)
+        replay = self.new_replay(self.settings.demonstrations)
         envs = make_envs()
         if self.hindsight is not None:
             self.hindsight.tell(envs)
@@ -231,12 +236,15 @@ class QTOpt(Agent):
 
     def prepare(self) -> None:
         """The auxiliary head, and updates on demonstrations, before the first action of its own."""
-        s = self.settings
-        self.learn_auxiliary(s.auxiliary_updates)
-        at_once = max(1, self._run.num_envs // s.update_every)
-        for _ in range(s.offline_updates // at_once):
-            self.dispatch(self.sample(at_once))
+        self.learn_auxiliary(self.settings.auxiliary_updates)
+        for _ in range(self.settings.offline_updates // self.at_once):
+            self.dispatch(self.sample(self.at_once))
             self.sync(leave=1)
+
+    @property
+    def at_once(self) -> int:
+        """Updates that a step of all environments calls for."""
+        return max(1, self._run.num_envs // self.settings.update_every)
 
     def epsilon(self, steps: int) -> float:
         return float(self.settings.explore_share)
@@ -255,7 +263,8 @@ class QTOpt(Agent):
     def ready(self, steps: int) -> bool:
         return True
 
-    def _new_replay(self, capacity: int) -> Kept:
+    def new_replay(self, capacity: int) -> Kept:
+        """For so many transitions of `num_envs` environments."""
         hints = self._envs.hints
         if self.hindsight is not None:
             return RelabelledReplay(capacity, self._run.num_envs, self.hindsight)
@@ -352,16 +361,24 @@ class QTOpt(Agent):
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         """Label a block, then fit the batches that `index` makes of it; return at once."""
+        fitted, judged = divided(batches)
         state = self.state
-        fitted = {name: batches[name] for name in _FITTED if name in batches}
-        judged = {name: array for name, array in batches.items() if name not in _FITTED}
-        index = judged.pop("index")
-        labels, key, fit_key = self._label(state["target"], state["lagged"], state["key"], judged)
+        labels, key, fit_key = self.labelled(state["target"], state["lagged"], state["key"], judged)
         self.finish_piece(labels, "labelling", lap)
+        self.fit_labelled(fitted, labels, key, fit_key)
+        self.finish_piece(self._under_way[-1], "fitting", lap)
+
+    def labelled(self, target: Any, lagged: Any, key: Any, judged: Batch) -> tuple[Any, Any, Any]:
+        """Labels of a block by two vectors of weights; keys of the next block, of fitting this."""
+        return self._label(target, lagged, key, judged)
+
+    def fit_labelled(self, fitted: Batch, labels: Any, key: Any, fit_key: Any) -> None:
+        """Start the updates on a labelled block; `key` is for the block after it."""
+        index = fitted["index"]
+        block = {name: array for name, array in fitted.items() if name != "index"}
         self.state, measured = self._update(
-            {**state, "key": key}, {**fitted, "label": labels}, index, fit_key
+            {**self.state, "key": key}, {**block, "label": labels}, index, fit_key
         )
-        self.finish_piece(measured, "fitting", lap)
         self._under_way.append(measured)
 
     def _label_block(self, target: Tree, lagged: Tree, key: Any, batch: dict[str, Any]) -> Any:
@@ -384,17 +401,34 @@ class QTOpt(Agent):
 
     def learn_auxiliary(self, updates: int) -> None:
         """Teach the image's layers with the auxiliary head alone; all networks start from it."""
-        if not len(self._weights):
+        if not self.has_auxiliary:
             return
-        assert self.demonstrations is not None
-        optimiser = self._alone.init(self.state["online"])
         for _ in range(-(-updates // AUXILIARY_BLOCK)):
-            count = AUXILIARY_BLOCK * self.settings.batch_size
-            batch = self.demonstrations.sample(self.rng, count)
-            chosen = {name: batch[name] for name in _FITTED if name != "action"}
-            self.state, optimiser = self._auxiliary_updates(self.state, optimiser, chosen)
-            self.wait()  # a block is large: one at a time
-        online = self.state["online"]
+            self.fit_auxiliary(self.auxiliary_batch())
+        self.start_from_online()
+
+    @property
+    def has_auxiliary(self) -> bool:
+        return len(self._weights) > 0
+
+    def auxiliary_batch(self) -> Batch:
+        """Demonstrations for a block of updates of the auxiliary head."""
+        assert self.demonstrations is not None
+        batch = self.demonstrations.sample(self.rng, AUXILIARY_BLOCK * self.settings.batch_size)
+        return {name: batch[name] for name in _FITTED if name != "action"}
+
+    def fit_auxiliary(self, batch: Batch) -> None:
+        """A block of updates of the auxiliary head; waits, because a block is large."""
+        if self._alone_state is None:
+            self._alone_state = self._alone.init(self.state["online"])
+        self.state, self._alone_state = self._auxiliary_updates(
+            self.state, self._alone_state, batch
+        )
+        self.wait()
+
+    def start_from_online(self) -> None:
+        """All networks become what the online one is: the auxiliary head has been taught."""
+        online, self._alone_state = self.state["online"], None
         self.state |= {name: jnp.copy(online) for name in ("target", "lagged", "acting")}
         self.policy = self.policy_of(online)
 
@@ -432,3 +466,9 @@ class QTOpt(Agent):
         if self.settings.colour:
             image = tinted(image, colour_key, self.settings.colour)
         return image
+
+
+def divided(batches: Batch) -> tuple[Batch, Batch]:
+    """A block of transitions as what is fitted, with its `index`, and what labels are made from."""
+    fitted = {name: array for name, array in batches.items() if name in (*_FITTED, "index")}
+    return fitted, {name: array for name, array in batches.items() if name not in fitted}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +27,11 @@ from midstride.measure.statistics import interval
 from midstride.policies import Policy, save_policy
 from midstride.settings import one_line, shown
 
-_LOGGED = {
+LOGGED = {
     "loss", "q", "label", "auxiliary", "temperature", "entropy", "value_loss", "divergence",
     "clipped",
 }  # of what updates measure  # fmt: skip
+SCALE = "scale"  # what a checkpoint of many machines has beside that of one (`scale/`)
 FINAL_EPISODES = 4  # times as many in the last evaluation
 FINAL_SCENES = 1000  # its scenes: their seed, counting up with the training's
 
@@ -57,20 +58,13 @@ class Trainer:
         started = time.perf_counter()
         configure_jax()
         kind, run = agent_called(training.agent.agent), training.run
-        lived = training.lived
-        moves_target = lived != training.environment and "vector_to_go" in lived.knowledge
-        observes_switch = training.agent.observes_switch or moves_target
-
-        def make_envs() -> LearnableEnvs:
-            return lived.make(run.num_envs, observe_switch=observes_switch)
-
         check_environments(training.environment, run)
-        envs = make_envs()
+        envs = lived_envs(training)
         kind.check(training.agent, envs)
         rng, clock = np.random.default_rng(run.seed), Stopwatch()
         agent = make_agent(kind, training.agent, run, envs, rng)
         with clock.of("demonstrations"):
-            agent.gather(make_envs, folder)
+            agent.gather(lambda: lived_envs(training), folder)
             if training.agent.recorded_in is not None:
                 restore_recorded(agent.replay, Path(training.agent.recorded_in), training)
         return cls(training, envs, agent, rng, clock, started)
@@ -88,7 +82,7 @@ class Trainer:
 
     def add_losses(self, measured: Mapping[str, NDArray[Any]]) -> None:
         """Of what updates measured, keep what will be told."""
-        for name in _LOGGED & measured.keys():
+        for name in LOGGED & measured.keys():
             total, count = self.losses.get(name, (0.0, 0))
             self.losses[name] = total + float(measured[name].mean()), count + 1
 
@@ -118,6 +112,10 @@ class Trainer:
             run.metrics = []  # of a start that left nothing
             return False
         arrays, about = found
+        if SCALE in about["agent"]:
+            raise ValueError(
+                f"the checkpoint in {run.folder} is of a training on Ray: go on with --engine ray"
+            )
         try:
             self.agent.restore(arrays)
             self.rng.bit_generator.state = about["random"]
@@ -138,21 +136,20 @@ class Trainer:
         policy, settings = self.agent.averaged_policy(), self.training.run
         with self.clock.of("evaluation"), in_evaluation(self.steps):
             episodes = evaluate_in(policy, self.training.environment, settings.evaluation_episodes)
-        means = {
-            name: float(np.mean([e.measures[name] for e in episodes]))
-            for name in episodes[0].measures
-        }
-        losses = {name: total / count for name, (total, count) in sorted(self.losses.items())}
         run.log(
-            steps=self.steps,
-            evaluation=float(np.mean([episode.total for episode in episodes])),
-            **means,
-            training=self.mean_return,
+            **told(self.steps, episodes, self.losses, self.mean_return),
             epsilon=round(self.agent.epsilon(self.steps), 4),
-            **{"loss": None, **losses},
             steps_per_second=round(rate, 1),
         )
         self.losses.clear()
+
+
+def lived_envs(training: Training) -> LearnableEnvs:
+    """The environments that a training takes its steps in."""
+    lived = training.lived
+    moves_target = lived != training.environment and "vector_to_go" in lived.knowledge
+    observes_switch = training.agent.observes_switch or moves_target
+    return lived.make(training.run.num_envs, observe_switch=observes_switch)
 
 
 def opened(training: Training, folder: Path, resume: bool) -> Run:
@@ -203,6 +200,28 @@ def final_episodes(policy: Policy, environment: Environment, run: RunSettings) -
     )
 
 
+def told(
+    steps: int,
+    episodes: Sequence[Episode],
+    losses: Mapping[str, tuple[float, int]],
+    training: float | None,
+) -> dict[str, float | None]:
+    """A line of metrics: an evaluation, and what updates measured since the one before it.
+
+    losses: sum and count by name
+    training: mean return of the latest episodes of training
+    """
+    names = episodes[0].measures
+    return {
+        "steps": steps,
+        "evaluation": float(np.mean([episode.total for episode in episodes])),
+        **{name: float(np.mean([e.measures[name] for e in episodes])) for name in names},
+        "training": training,
+        "loss": None,
+        **{name: total / count for name, (total, count) in sorted(losses.items())},
+    }
+
+
 @contextmanager
 def in_evaluation(steps: int) -> Iterator[None]:
     """Faults of environments there are not of those that are trained in: nothing is saved."""
@@ -217,28 +236,41 @@ def finish(trainer: Trainer, run: Run, keep_checkpoint: bool) -> dict[str, Any]:
     training, policy = trainer.training, trainer.agent.averaged_policy()
     with trainer.clock.of("evaluation"), in_evaluation(trainer.steps):
         episodes = final_episodes(policy, training.environment, training.run)
-    totals = [episode.total for episode in episodes]
     seconds = round(trainer.elapsed_s, 1)
-    result = {
-        "steps": trainer.steps,
-        "mean_return": float(np.mean(totals)),
-        "interval": list(interval(totals)),
-        "returns": totals,
-        "seconds": seconds,
-        "parameters": int(trainer.agent.state["online"].size),
-        "split_s": trainer.clock.split(seconds - sum(trainer.clock.seconds.values())),
-    }
-    if episodes[0].measures:
-        names = episodes[0].measures
-        result["measures"] = {name: [e.measures[name] for e in episodes] for name in names}
-    layout = trainer.envs.layout
-    policy.description |= {
-        "environment": training.environment.to_dict(),
-        "agent": training.agent.agent,
-        "columns": list(layout.columns),
-        "units": {"selection_time_s": trainer.envs.timing.selection_scale_s, **layout.units},
-    }
+    split = trainer.clock.split(seconds - sum(trainer.clock.seconds.values()))
+    result = outcome(episodes, trainer.steps, seconds, split)
+    result["parameters"] = int(trainer.agent.state["online"].size)
+    describe_policy(policy, training, trainer.envs)
     save_policy(policy, run.folder)  # type: ignore[arg-type]
     run.finish(result, keep_checkpoint)
     trainer.agent.tidy(run.folder)
     return result
+
+
+def outcome(
+    episodes: Sequence[Episode], steps: int, seconds: float, split_s: Mapping[str, float]
+) -> dict[str, Any]:
+    """The result of a training, from its last evaluation."""
+    totals, names = [episode.total for episode in episodes], episodes[0].measures
+    result = {
+        "steps": steps,
+        "mean_return": float(np.mean(totals)),
+        "interval": list(interval(totals)),
+        "returns": totals,
+        "seconds": seconds,
+        "split_s": dict(split_s),
+    }
+    if names:
+        result["measures"] = {name: [e.measures[name] for e in episodes] for name in names}
+    return result
+
+
+def describe_policy(policy: Any, training: Training, envs: LearnableEnvs) -> None:
+    """Have a policy say what it was trained in."""
+    layout = envs.layout
+    policy.description |= {
+        "environment": training.environment.to_dict(),
+        "agent": training.agent.agent,
+        "columns": list(layout.columns),
+        "units": {"selection_time_s": envs.timing.selection_scale_s, **layout.units},
+    }

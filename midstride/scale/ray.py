@@ -9,10 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from typing import Any
 from midstride.disk.files import write_whole
 from midstride.disk.runs import RESULT
 from midstride.envs.checks import available_cores
+from midstride.learn.signals import held_interrupts
 from midstride.scale.jobs import KILLED, Event, Job, do, reason
 
 LOST_WORKERS = 3  # times that Ray gives a task to another worker when its own is lost
@@ -45,6 +49,7 @@ def connect(address: str | None, workers: int | None = None) -> None:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {"num_cpus": workers or available_cores(), "include_dashboard": False}
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", **options)
     except ray.exceptions.AuthenticationError:
@@ -58,6 +63,26 @@ def connect(address: str | None, workers: int | None = None) -> None:
             f"no Ray cluster at {address}: {first} (if there is one, its token may be another than "
             "that of RAY_AUTH_TOKEN or ~/.ray/auth_token)"
         ) from None
+    finally:  # Ray would end the process at once; ours saves what is under way
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def is_connected() -> bool:
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """`connect`; what was connected or started here is gone again in the end."""
+    started = not is_connected()
+    connect(address)
+    try:
+        yield
+    finally:
+        if started:
+            with held_interrupts():
+                sys.modules["ray"].shutdown()
 
 
 def _close_doors(starts: bool) -> None:

@@ -182,6 +182,14 @@ BAD = {
     "describe gym:Ant-v2": "unknown Gymnasium environment 'Ant-v2': The mujoco v2 and v3",
     "sweep nowhere.toml": "neither a specification file nor one of ",
     "report nowhere": "nowhere",
+    # many machines
+    "train cartpole --collectors 2": "--collectors is for a training on many machines: add --eng",
+    "train cartpole --address auto": "--address is for a training on many machines: add --engine",
+    "train cartpole dqn --engine ray": "dqn labels and fits in one piece: only qtopt is spread",
+    "train grasp --engine ray --seeds 2": "spreads one training over machines: leave out --seeds",
+    "train grasp --engine ray --lock-step --updaters 2": "lock_step is of one collector, one upd",
+    "train grasp --engine ray --updaters 0": "updaters must be a whole number from 1 to 100000",
+    "train grasp --engine ray --updaters 1_000": "at 1 core(s) each need 1002 cores, and there are",
     # experiments
     "reproduce": "reproduce needs an experiment before its options",
     "reproduce tabel1": "unknown experiment tabel1; did you mean table1?",

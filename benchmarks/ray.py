@@ -1,0 +1,211 @@
+"""One training over processes: two collectors and two updaters against one, all against local.
+
+Then what one of each does, what is sent, and what that says of 10, 100 and 1,000 machines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, rates
+from midstride.learn.agents import Training
+from midstride.learn.train import Progress, train
+from midstride.scale.cost import Layout, Rates, best_layout, forecast
+from midstride.scale.distributed import train_on_ray
+from midstride.scale.plan import ScaleSettings
+from midstride.scale.roles import Collector, Fitter, Memory, Updater, small_agent
+
+TRAINING = Training.of(
+    "grasp", "qtopt", knowledge=("vector_to_go",), scenes=16, num_envs=32, steps=4_096,
+    demonstrations=512, auxiliary_updates=0, offline_updates=64, replay_size=4_096,
+    evaluate_every=10**9, evaluation_episodes=2, checkpoint_every=10**9,
+)  # fmt: skip
+ROUNDS, BLOCKS, REPEATS = 4, 2, 5
+WIRE = 1.25e9  # bytes per second: 10 Gbit/s, which cannot be measured here
+PROCESSES = 8  # of a machine that is forecast
+
+
+def run() -> list[Figure]:
+    if importlib.util.find_spec("ray") is None:
+        print("Ray is missing, and with it the benchmark: pip install 'midstride[ray]'")
+        return []
+    from midstride.scale.ray import connected
+
+    with connected(None):
+        measured, figures = _roles()
+    figures.append(_overhead())
+    _forecasts(measured)
+    return figures
+
+
+def _roles() -> tuple[Rates, list[Figure]]:
+    """Roles side by side, each call with what it gets in a training."""
+    import ray
+
+    weights, block, values, parts = _block()
+    collectors = [ray.remote(Collector).remote(TRAINING, (0, 0, i)) for i in range(2)]
+    updaters = [ray.remote(Updater).remote(TRAINING, values) for _ in range(2)]
+    ray.get([actor.setup.remote() for actor in (*collectors, *updaters)])
+    acting, judging = (ray.put(one) for one in weights)
+    judged, key = ray.put(block[1]), np.zeros(2, np.uint32)
+
+    def collect(count: int) -> Callable[[], Any]:
+        given = (acting, ROUNDS, 0, None)
+        return lambda: ray.get(
+            [actor.collect.options(num_returns=2).remote(*given)[0] for actor in collectors[:count]]
+        )
+
+    def label(count: int) -> Callable[[], Any]:
+        return lambda: ray.get(
+            [
+                actor.label.options(num_returns=2).remote(judged, judging, key)[0]
+                for actor in updaters[:count]
+                for _ in range(BLOCKS)
+            ]
+        )
+
+    steps, labels = ROUNDS * TRAINING.run.num_envs, BLOCKS * len(block[1]["terminated"])
+    idle = ray.remote(_Idle).remote()
+    found = rates(
+        {
+            "1 collector": (collect(1), steps),
+            "2 collectors": (collect(2), 2 * steps),
+            "1 updater": (label(1), labels),
+            "2 updaters": (label(2), 2 * labels),
+            "calls": (lambda: [ray.get(idle.nothing.remote()) for _ in range(100)], 100),
+            **parts,
+        },
+        REPEATS,
+    )
+    taken = ray.get(collectors[0].collect.options(num_returns=2).remote(acting, 1, 0, None)[1])
+    per_step = _size(taken) / TRAINING.run.num_envs
+    sizes = [_size(one) / len(block[1]["terminated"]) for one in block]
+    measured = Rates(
+        found["1 collector"], found["1 updater"], found["updates"], 1 / found["adds"],
+        1 / found["samples"], found["calls"], per_step, sizes[0], sizes[1],
+        _size(weights[0]), _size(weights[1]), WIRE,
+    )  # fmt: skip
+    raw = sum(part.nbytes for part in _one_observation(taken[0])) / TRAINING.run.num_envs
+    ours = sum(array.nbytes for array in weights[1].values())
+    return measured, [
+        _linear("collectors", found, "1 collector", "2 collectors", "steps"),
+        _linear("updaters", found, "1 updater", "2 updaters", "labels"),
+        Figure(
+            "ray/bytes-per-transition",
+            per_step / raw,
+            "x",
+            f"one observation, {raw:,.0f} bytes: a transition is sent as {per_step:,.0f}, its next "
+            "observation with it",
+            2.0,
+        ),
+        Figure(
+            "ray/bytes-per-weights",
+            (measured.bytes_acting + measured.bytes_judging) / ours,
+            "x",
+            f"the two target networks as they are, {ours:,.0f} bytes; collectors get "
+            f"{measured.bytes_acting:,.0f}, updaters {measured.bytes_judging:,.0f} a version",
+            1.5,
+        ),
+    ]
+
+
+class _Idle:
+    def nothing(self) -> None:
+        return None
+
+
+def _block() -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Weights, a block in its two halves, what values are worth; and the work of the others."""
+    memory = Memory(TRAINING, (0,), TRAINING["replay_size"], (0, 0, 0))
+    values = memory.setup()["values"]
+    agent, envs = small_agent(TRAINING)
+    envs.close()
+    updates = agent.at_once
+    _, *block = memory.sample(updates, None)
+    fitter = Fitter(TRAINING, values)
+    _, acting, judging = fitter.setup()
+    labels, key = np.full(len(block[1]["terminated"]), 0.5, np.float32), np.zeros(2, np.uint32)
+    collector = Collector(TRAINING, (0, 0))
+    collector.setup()
+    _, taken = collector.collect(acting, 1, 0, None)
+    numbers = iter(range(10**9))
+    parts = {
+        "updates": (lambda: fitter.fit(block[0], labels, key, key), updates),
+        "adds": (lambda: memory.add(0, 0, next(numbers), taken), 1),
+        "samples": (lambda: memory.sample(updates, None), 1),
+    }
+    return (acting, judging), block, values, parts
+
+
+def _one_observation(step: Any) -> list[Any]:
+    seen = step.observation_capture
+    return list(seen.values()) if isinstance(seen, dict) else [seen]
+
+
+def _size(value: Any) -> float:
+    return float(len(pickle.dumps(value, protocol=5)))
+
+
+def _linear(name: str, found: dict[str, float], one: str, two: str, what: str) -> Figure:
+    return Figure(
+        f"ray/{name}-1-to-2",
+        found[two] / found[one] / 2,
+        "x",
+        f"linear: {one} {found[one]:,.0f}, {two} {found[two]:,.0f} {what} per second",
+        1.0,
+    )
+
+
+def _overhead() -> Figure:
+    """A whole training over processes of this machine, against the same in one process."""
+    scale = ScaleSettings(cores=0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        here = _speed(lambda tell: train(TRAINING, Path(folder) / "local", on_progress=tell))
+        there = _speed(
+            lambda tell: train_on_ray(TRAINING, Path(folder) / "ray", scale, on_progress=tell)
+        )
+    return Figure(
+        "ray/overhead-vs-local",
+        there / here,
+        "x",
+        f"local: {here:,.0f} steps per second; one collector, updater and fitter: {there:,.0f}",
+    )
+
+
+def _speed(training: Callable[[Callable[[Progress], None]], Any]) -> float:
+    """Steps per second of the second half of a training."""
+    told: list[tuple[float, int]] = []
+    training(lambda progress: told.append((time.perf_counter(), progress.steps)))
+    late = [one for one in told if one[1] >= TRAINING.run.steps / 2]
+    (first, before), (last, after) = late[0], late[-1]
+    return (after - before) / (last - first) if last > first else float("nan")
+
+
+def _forecasts(measured: Rates) -> None:
+    """What more machines would do, if they were like this one."""
+    like = Layout(
+        1, 1, num_envs=TRAINING.run.num_envs, update_every=TRAINING["update_every"],
+        labels_per_update=TRAINING["batch_size"] / TRAINING["label_reuse"],
+    )  # fmt: skip
+    titles = ("machines", "fitters", "collectors", "updaters", "steps/s", "bound by", "staleness")
+    table = Table(*titles, title=f"Forecast, {PROCESSES} processes a machine")
+    for fitters in (1, 10):
+        theirs = measured.with_fitters(fitters)
+        for machines in (1, 10, 100, 1_000):
+            layout = best_layout(theirs, machines * PROCESSES, like)
+            said = forecast(theirs, layout)
+            table.add_row(
+                f"{machines:,}", f"{fitters}", f"{layout.collectors:,}", f"{layout.updaters:,}",
+                f"{said.steps_per_s:,.0f}", said.bound_by, f"{said.label_staleness:,.0f} updates",
+            )  # fmt: skip
+    Console(width=120).print(table)
