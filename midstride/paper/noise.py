@@ -289,6 +289,7 @@ def table(cells: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
 def _both(said: float, found: NDArray[Any]) -> str:
     spread = f" ± {half_width(found):.2g}" if len(found) > 1 else ""
     told = "falls" if said > 10 * CLEAR else f"{said:.3g}"
+    told = "-" if np.isinf(said) else told  # of rounds after a fall nothing is predicted
     return f"{told} -> {found.mean():.3g}{spread}"
 
 
