@@ -82,6 +82,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
             "2 collectors": (collect(2), 2 * steps),
             "1 updater": (label(1), labels),
             "2 updaters": (label(2), 2 * labels),
+            # One after another: the coordinator, which does not wait, stands at least as many.
             "calls": (lambda: [ray.get(idle.nothing.remote()) for _ in range(100)], 100),
             **parts,
         },

@@ -60,9 +60,11 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
     rng, killed = np.random.default_rng(0), []
     kills = int(os.environ.get("MIDSTRIDE_KILLS", 5))
 
-    def kill(progress):
+    def kill():
+        """At any event, once so many steps have arrived: the kills are spread over the run."""
         members = [one for role in driver.coordinator.members.values() for one in role]
-        if len(killed) < kills and progress.phase == "online":
+        due = training.run.steps * (len(killed) + 1) / (kills + 1)
+        if len(killed) < kills and driver.coordinator.steps >= due:
             member = members[int(rng.integers(len(members)))]
             if member.is_ready and member.name not in killed:
                 killed.append(member.name)
@@ -71,7 +73,8 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
     with connected(None):
         scale = ScaleSettings(collectors=2, updaters=2, cores=0.1, keep_every=2)
         run = opened(training, tmp_path / "run", False)
-        driver = Driver(training, scale, run, RayCluster(0.1), kill)
+        driver = Driver(training, scale, run, RayCluster(0.1))
+        driver.tell = kill
         driver.train(lambda: None, keep_checkpoint=True)
     assert len(killed) == kills
     assert driver.coordinator.counts["actors_lost"] >= kills - 2  # the last may not be missed
