@@ -32,7 +32,16 @@ from midstride.measure.evaluate import evaluate_in
 from midstride.measure.play import nothing
 from midstride.measure.statistics import half_width
 from midstride.paper.regimes import Line, verdicts
-from midstride.paper.study import FEW, GridOptions, Study, finish, prepare, show_table, train
+from midstride.paper.study import (
+    FEW,
+    GridOptions,
+    Study,
+    finish,
+    prepare,
+    show_table,
+    sketch,
+    train,
+)
 from midstride.policies import as_policy, load
 from midstride.report.curves import plot_curves, save_figure
 from midstride.scale.words import format_return, label, plain
@@ -86,11 +95,11 @@ def reproduce(options: Options, console: Console) -> None:
     first = next(
         t for many in grids.values() for g in many for ts in g.trainings.values() for t in ts
     )
-    title = f"{first.environment.task}, {first.run.steps:,} steps"
+    title = f"{first.environment.task}, {first.run.steps:,} steps{sketch(options.claims)}"
     show_table(f"{title}: return by latency", list(rows(means)), study.output / "table.md", console)
     show_table(f"{title}: cost", list(costs(grids)), study.output / "costs.md", console)
     lines = list(expectations(means, floor_of(first, options.episodes)))
-    held = verdicts(lines, options.claims)
+    held = list(compared(lines, options.claims))
     if held:
         show_table(f"{title}: as expected?", held, study.output / "expectations.md", console)
     every = ([row, at, i, v] for row, by in means.items() for at, vs in by.items()
@@ -295,6 +304,13 @@ def expectations(means: Means, floor: float) -> Iterator[Line]:
     for at in (BELOW, ONE):
         yield from line("predict", KNOWING, at, SHARE)
     yield from line(ADAPTED, KNOWING, ONE, SHARE)
+
+
+def compared(lines: list[Line], trainings: int) -> Iterator[dict[str, str]]:
+    """What came of each expectation; of one to have more than another, by how much."""
+    for line, row in zip(lines, verdicts(lines, trainings), strict=True):
+        more = float(line.first.mean() - line.second.mean())
+        yield row if line.share != 1 else {**row, "found": format_return(more, "+")}
 
 
 def plot(means: Means, title: str) -> Figure:

@@ -14,6 +14,7 @@ from midstride.learn.trainer import final_episodes
 from midstride.measure.evaluate import Episode
 from midstride.paper import EXPERIMENTS, awareness, controller, experiment, study, table1
 from midstride.paper.awareness import RUN_AT
+from midstride.paper.baselines import compared
 from midstride.paper.baselines import expectations as expectations_of_baselines
 from midstride.paper.judged import judged
 from midstride.paper.latencies import each_latency
@@ -323,10 +324,10 @@ def test_expectations_of_baselines_are_of_returns_above_doing_nothing():
         "bpql": {"50ms": spread - 12, "150ms": spread},
         "unaware": {"50ms": spread - 90},
     }
-    found = verdicts(list(expectations_of_baselines(means, -100.0)), seeds=8)
+    found = compared(list(expectations_of_baselines(means, -100.0)), trainings=8)
     held = {row["expected"]: (row["found"], row["held"]) for row in found}
     assert held == {
-        "knowing: previous action: more than unaware, at 50ms": ("1000%", "yes"),
+        "knowing: previous action: more than unaware, at 50ms": ("+90", "yes"),
         "rtac: 90% of knowing: previous action, at 50ms": ("92%", "yes"),
         "bpql: 90% of knowing: previous action, at 50ms": ("88%", "not shown"),
     }
