@@ -104,7 +104,7 @@ print(env.reset(seed=0)[0].shape, envs.reset(seed=0)[0].shape)
 
 def test_registering_twice_changes_nothing():
     before = dict(gymnasium.registry)
-    assert sum(env_id.startswith("midstride/") for env_id in before) == 4
+    assert sum(env_id.startswith("midstride/") for env_id in before) == 7
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Gymnasium warns of an id that it overrides
         register()

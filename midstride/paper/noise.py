@@ -28,6 +28,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -164,6 +165,7 @@ def drawn_starts(first_seed: int, episodes: int) -> NDArray[Any]:
     return found.T @ found / episodes
 
 
+@cache
 def predicted(
     push: float, blur: float, tried: float, k: int, episodes: int | None = None
 ) -> Predicted:

@@ -156,7 +156,7 @@ def test_describe(capsys):
     assert code == 0
     assert "latency 0 ms to 25 ms" in out
     assert "vector_to_go:cart" in out
-    assert "Agents that fit as they are: dqn, drqn." in out
+    assert "Agents that fit as they are: dqn, drqn, dau." in out
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,16 @@ def test_a_field_is_drawn_whatever_else_is():
 
 def test_draws_are_what_they_always_were():
     """A sweep that was begun can be gone on with: a draw is its specification's, for good."""
-    first, *_, last = (t for t in expand(read_spec("figure2a"), 32) if t.arm.startswith("LSTM"))
+    first, *_, last = (
+        t for t in expand(read_spec("figure2a-shared"), 32) if t.arm.startswith("LSTM")
+    )
     names = ("execution", "latency", "stack_actions", "actions", "learning_rate", "hidden")
     assert [first.training[name] for name in (*names, "lstm_size")] == FIRST
     assert [last.training[name] for name in (*names, "lstm_size")] == LAST
 
 
 def test_a_setting_of_all_arms_counts_where_the_agent_has_it():
-    feed_forward, recurrent = expand(read_spec("figure2a"), 1)[::3]
+    feed_forward, recurrent = expand(read_spec("figure2a-shared"), 1)[::3]
     assert recurrent.training["lstm_size"] in (32, 64)
     assert "lstm_size" not in feed_forward.training.to_dict()["agent"]
 
