@@ -173,7 +173,11 @@ def _install() -> None:
 def _watched(home: Path) -> Iterator[None]:
     _home[:] = [os.path.realpath(home)]
     _install()
-    yield
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python's own files
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = kept
 
 
 @contextmanager
