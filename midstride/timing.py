@@ -38,7 +38,16 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from midstride.latency import LatencyModel, Lossy, OnScaleOf, Trace, as_latency, loses, losses
+from midstride.latency import (
+    Fixed,
+    LatencyModel,
+    Lossy,
+    OnScaleOf,
+    Trace,
+    as_latency,
+    loses,
+    losses,
+)
 from midstride.seconds import (
     MAX_TICKS,
     TOLERANCE_TICKS,
@@ -266,12 +275,19 @@ class Schedule:
         self._interval = np.zeros((n, steps), np.int64)
         self._lost = np.zeros((n, steps), bool)
         self.steps = np.zeros(n, np.int64)  # taken in the episodes under way
+        self._never_changes = isinstance(timing.latency, Fixed)
+        if self._never_changes:
+            self._draw(slice(None), np.random.default_rng(0))
 
     def begin(self, i: int, rng: np.random.Generator) -> None:
         """An episode begins in environment i."""
+        if not self._never_changes:
+            self._draw(i, rng)
+        self.steps[i] = 0
+
+    def _draw(self, i: int | slice, rng: np.random.Generator) -> None:
         coming = self._timing.episode(rng)(self._latency.shape[1])
         self._latency[i], self._interval[i], self._lost[i] = coming
-        self.steps[i] = 0
 
     def coming(self) -> Steps:
         """Of the next step, (n,) each: ticks of latency and to the next capture; if it is lost."""

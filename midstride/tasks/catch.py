@@ -59,10 +59,9 @@ def reach_m(flight_s: float, latency_s: float, holds: bool) -> float:
     """
     if not holds or latency_s <= 0:
         return max(0.0, SPEED_M_S * (flight_s - latency_s))
-    return max(
-        min(n * DISPLACEMENT_M, SPEED_M_S * max(0.0, flight_s - n * latency_s))
-        for n in range(1, 2 + int(flight_s / latency_s))
-    )
+    # n decisions reach min(n DISPLACEMENT_M, SPEED_M_S (flight_s - n latency_s)): rising, then not.
+    n = int(SPEED_M_S * flight_s / (DISPLACEMENT_M + SPEED_M_S * latency_s))
+    return max(n * DISPLACEMENT_M, SPEED_M_S * (flight_s - (n + 1) * latency_s))
 
 
 def bounced() -> tuple[float, float, float]:
@@ -188,8 +187,8 @@ def initial(rng: np.random.Generator, tick_s: float) -> tuple[Array, Array]:
     else:
         away = rng.uniform(0, held)
     cup = rng.uniform(-0.05, 0.05)
-    lands = cup + away * rng.choice([-1, 1])
-    start = _FROM_M * rng.choice([-1, 1])
+    lands = cup + away * _side(rng)
+    start = _FROM_M * _side(rng)
     height = rng.uniform(*_HEIGHT_M)
     rise = _rise(height, flight_s, tick_s)
     return np.array([cup, start, height]), np.array([0, (lands - start) / flight_s, rise])
@@ -205,13 +204,18 @@ def initial_bounce(rng: np.random.Generator, tick_s: float) -> tuple[Array, Arra
     left_s = flight_s - hit_s - contact_s
     cup = rng.uniform(-0.05, 0.05)
     away = rng.uniform(0, reach_m(left_s - PERIOD_S, LATENCY_S, holds=False))
-    lands = cup + away * rng.choice([-1, 1])
-    speed = rng.uniform(*_HIT_M_S) * rng.choice([-1, 1])  # before the bounce
+    lands = cup + away * _side(rng)
+    speed = rng.uniform(*_HIT_M_S) * _side(rng)  # before the bounce
     hit = lands + kept * speed * left_s - depth_s * speed
     height = rng.uniform(*_HEIGHT_M)
     board = hit + np.sign(speed) * (_RADIUS_M + _BOARD_M)
     qpos = np.array([cup, hit - speed * hit_s, height, board])
     return qpos, np.array([0, speed, _rise(height, flight_s, tick_s), 0])
+
+
+def _side(rng: np.random.Generator) -> int:
+    """-1 or 1."""
+    return 2 * int(rng.integers(2)) - 1
 
 
 def _rise(height: float, flight_s: float, tick_s: float) -> float:
