@@ -31,6 +31,7 @@ EXPERIMENTS = {
     "baselines": "midstride.paper.baselines",
     "dynamic": "midstride.paper.dynamic",
     "conveyor": "midstride.paper.conveyor",
+    "conveyor-script": "midstride.paper.conveyor_script",
 }
 
 

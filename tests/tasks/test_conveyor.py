@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midstride.measure.evaluate import Episode
-from midstride.paper import conveyor
+from midstride.paper import conveyor_script
 from midstride.report import grasp_film
 from midstride.tasks.grasp import actions, scripted
 from midstride.tasks.grasp.belt import Belt
@@ -163,10 +163,10 @@ def test_the_table_of_the_conveyor_has_a_row_for_each_robot():
         ("hold", 0.0): episodes(1, 1), ("hold", 0.2): episodes(0, 1),
         ("concurrent, knowing", 0.0): episodes(1, 1), ("concurrent, knowing", 0.2): episodes(1, 1),
     }  # fmt: skip
-    first, second = conveyor.table_rows(found)
+    first, second = conveyor_script.table_rows(found)
     assert first == {"robot": "hold", "0 m/s": "100% (34% to 100%)", "0.2 m/s": "50% (9% to 91%)"}
     assert second["0.2 m/s"].startswith("100%")
-    assert len(conveyor.plot(found).axes[0].containers) == 2
+    assert len(conveyor_script.plot(found).axes[0].containers) == 2
 
 
 def test_an_episode_is_filmed_with_its_belt():
