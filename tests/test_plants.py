@@ -24,11 +24,11 @@ from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import DrawnThinker
-from midstride.tasks.env import TaskPlant
 from midstride.tasks.grasp import actions as columns
 from midstride.tasks.grasp.objects import object_set
 from midstride.tasks.grasp.scenes import make_scenes
 from midstride.tasks.grasp.world import CONTROL_TICKS, World
+from midstride.tasks.plant import TaskPlant
 from midstride.tasks.settings import make_task
 from midstride.timing import capture_interval
 from tests.helpers import EVERY_TASK

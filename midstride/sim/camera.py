@@ -150,7 +150,48 @@ class Camera:
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
     ) -> Image:
         """Images of simulations `ids` of a batch, or of all, (simulations, height, width, 3)."""
-        return self.with_hits(batch, ids, look)[0]
+        return (
+            self._of_what_moves(batch, ids) if look is None else self.with_hits(batch, ids, look)[0]
+        )
+
+    def _of_what_moves(self, batch: Batch, ids: NDArray[np.integer] | None) -> Image:
+        """Images of simulations that all look the same: only where something moves is it drawn."""
+        model, position = batch.model, np.array(self.viewpoint.position, float)
+        distance, geom, normal = batch.ray(
+            position, self.directions, self._geom_groups, flg_static=False, ids=ids, normal=True
+        )
+        behind = self._background(model, LIGHT)
+        colours = _geom_colours(model)[None]
+        still = self._colours_of_rays(behind, colours, self.directions)  # (1, rays, 3)
+        image = np.repeat(self._averaged(still).astype(np.uint8), len(geom), axis=0)
+        seen = (geom >= 0) & ((behind.geom < 0) | (distance <= behind.distance))
+        which, ray = np.nonzero(seen)
+        if not len(which):
+            return image
+        found = tuple(part[which, ray][None] for part in (distance, geom, normal))
+        hits = _lit(model, found, LIGHT, position, self.directions[ray])
+        # Every pixel that something moving covers a part of, as the mean of its rays.
+        covered, where = np.unique([which, self._pixels[ray]], axis=1, return_inverse=True)
+        k = self.samples
+        rows, columns = np.divmod(covered[1], self.width)
+        step = self.width * k
+        corner = rows * k * step + columns * k
+        inside = np.array([i * step + j for i in range(k) for j in range(k)])
+        rays = corner[:, None] + inside
+        rgb = still[0][rays]
+        within = np.argmax(rays[where] == ray[:, None], axis=1)
+        rgb[where, within] = self._colours_of_rays(hits, colours, self.directions[ray])[0]
+        image[covered[0], rows, columns] = (
+            sum(rgb[:, i] for i in range(k * k)) / k**2 if k > 1 else rgb[:, 0]
+        ).astype(np.uint8)
+        return image
+
+    @cached_property
+    def _pixels(self) -> NDArray[np.intp]:
+        """The pixel that each ray belongs to."""
+        k = self.samples
+        pixels = np.arange(self.height * self.width).reshape(self.height, self.width)
+        return pixels.repeat(k, axis=0).repeat(k, axis=1).ravel()
 
     def with_depth(
         self, batch: Batch, ids: NDArray[np.integer] | None = None, look: Look | None = None
@@ -181,7 +222,9 @@ class Camera:
         if not moves:  # then all that stands still was seen before
             hits = hits.before(self._background(batch.model, light))
         colours = _geom_colours(batch.model)[None] if look.colours is None else look.colours
-        return self._coloured(hits, colours, directions), hits
+        return self._averaged(self._colours_of_rays(hits, colours, directions)).astype(
+            np.uint8
+        ), hits
 
     def of_data(self, model: mujoco.MjModel, data: mujoco.MjData) -> Image:
         """The image of one simulation, whose kinematics are current."""
@@ -195,7 +238,8 @@ class Camera:
         )  # fmt: skip
         found = (distance[None], geom[None], normal[None])
         hits = _lit(model, found, LIGHT, position, self.directions)
-        return self._coloured(hits, _geom_colours(model)[None], self.directions)[0]
+        rgb = self._colours_of_rays(hits, _geom_colours(model)[None], self.directions)
+        return self._averaged(rgb).astype(np.uint8)[0]
 
     def _background(self, model: mujoco.MjModel, light: NDArray[np.floating]) -> Hits:
         """What rays hit if there were only things that cannot move, (1 or images, rays)."""
@@ -228,9 +272,9 @@ class Camera:
         scale = self.height / (2 * self._half_height * depth)
         return self.width / 2 + x * scale, self.height / 2 - y * scale
 
-    def _coloured(
+    def _colours_of_rays(
         self, hits: Hits, colours: NDArray[np.floating], directions: NDArray[np.floating]
-    ) -> Image:
+    ) -> NDArray[np.float32]:
         geom = hits.geom
         table = np.clip(colours[..., :3], 0, 1, dtype=np.float32)
         offset = (np.arange(len(geom)) * table.shape[1])[:, None] if len(table) > 1 else 0
@@ -240,7 +284,7 @@ class Camera:
         if len(image):
             height = np.broadcast_to(directions, (*geom.shape, 3))[image, ray, 2:]
             rgb[image, ray] = 255 * (_SKY_LOW + (_SKY_HIGH - _SKY_LOW) * np.clip(height, 0, 1))
-        return self._averaged(rgb).astype(np.uint8)
+        return rgb
 
     def _averaged(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values of rays (images, rays, channels) as means over pixels (images, h, w, channels)."""

@@ -1,133 +1,30 @@
-"""Many concurrent environments of one task: physics on `mujoco.batch`, and its Gymnasium face.
-
-The plant steps all environments that are under way with one C++ call from each event of the clock
-to the next. With one latency for all that is one call before the switch and one after it; with
-several latencies in the batch, one more call for each further instant.
-"""
+"""Many concurrent environments of one task: their Gymnasium face."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import mujoco
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from mujoco.batch import Batch
 from numpy.typing import NDArray
 
 from midstride.envs.checks import available_cores, check_count, check_render_mode
-from midstride.envs.faults import Fault
 from midstride.envs.learnable import Array, Hints, Image, Mask
 from midstride.envs.vector import ManyEnvs, Outcome
 from midstride.flight import Flight, Ticks
-from midstride.knowledge import Layout, Past, one_hot, selection_time, vector_to_go
+from midstride.knowledge import Layout, Past, one_hot, selection_time
 from midstride.seconds import seconds_of, to_ticks
 from midstride.sim.camera import Camera, draw_disc
-from midstride.sim.task import Task
-from midstride.tasks.ending import Ending
+from midstride.tasks.pictures import Pictures
+from midstride.tasks.plant import Snapshot, TaskPlant
 from midstride.tasks.settings import TaskSettings, make_task
 from midstride.timing import Schedule, check_shorter
 
 MARKER_RGB = (235, 70, 60)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What can be measured in n environments at an instant."""
-
-    qpos: Array  # (n, nq)
-    qvel: Array  # (n, nv)
-    vector_to_go: Array  # (n, controlled dims)
-
-
-class TaskPlant:
-    """Physics of `n` environments of one task; rewards are summed before and after the switch."""
-
-    def __init__(self, task: Task, flight: Flight, threads: int) -> None:
-        self.task, self._flight = task, flight
-        limit_ticks = round(task.time_limit_s / task.model.opt.timestep)
-        finish = task.finish
-        self.ending = None if finish is None else Ending(task, finish, flight.n, limit_ticks)
-        self.batch = Batch(task.model, flight.n, threads)
-        self.qpos = self.batch.bind("qpos")
-        self.qvel = self.batch.bind("qvel")
-        self.target = self.batch.bind("ctrl")  # of the action in force, (n, controlled dims)
-        self.rewards = np.zeros((2, flight.n))
-        self.at_switch: Snapshot | None = None  # filled in at switches, if it is there
-        # For films: go on by so many ticks at once at most, and tell how many it were.
-        self.watched: tuple[int, Callable[[int], None]] | None = None
-        self._rows = np.arange(flight.n)
-        self._weight = task.reward_per_s * task.model.opt.timestep
-        self._dims = len(task.controlled.names)
-
-    def begin(self, ids: NDArray[np.integer], rngs: Sequence[np.random.Generator]) -> None:
-        """Start episodes in environments `ids`, each from its generator."""
-        self.batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
-        for i in ids:
-            self.qpos[i], self.qvel[i] = self.task.initial(rngs[i])
-        # Nothing is in flight: the actuators hold the place where the episode starts.
-        self.target[ids] = self.qpos[np.ix_(ids, self.task.controlled.qpos)]
-        if self.ending is not None:
-            self.ending.begin(ids, self.qpos, self.qvel)
-
-    def advance(self, running: Mask, ticks: int, ahead: Ticks) -> int:
-        whole = np.count_nonzero(running) == len(running)
-        ids = None if whole else np.flatnonzero(running)
-        ticks = ticks if self.watched is None else min(ticks, self.watched[0])
-        record = self.batch.rollout(ticks, record=("qpos", "qvel"), ids=ids)
-        reward = self.task.reward(record["qpos"], record["qvel"]).sum(axis=1) * self._weight
-        rows = self._rows if ids is None else ids
-        self.rewards[self._flight.newest_in_force.astype(np.intp)[rows], rows] += reward
-        if self.ending is not None:
-            self.ending.watch(rows, self._flight.now, record["qpos"], record["qvel"])
-        if self.watched is not None:
-            self.watched[1](ticks)
-        return ticks
-
-    def switch(self, which: Mask, actions: NDArray[Any]) -> None:
-        """A new target, relative to where we are now."""
-        controlled = self.task.controlled
-        whole = np.count_nonzero(which) == len(which)
-        rows = slice(None) if whole else np.flatnonzero(which)
-        position = self.qpos[rows][:, controlled.qpos]
-        target = position + actions[rows, : self._dims] * controlled.scale
-        self.target[rows] = np.clip(target, controlled.low, controlled.high)
-        if self.at_switch is not None:
-            self.record(self.at_switch, rows)
-
-    def at_rest(self) -> Mask:
-        raise NotImplementedError("these tasks have a period")
-
-    def snapshot(self) -> Snapshot:
-        """A measurement of now. Copies: the physics goes on, the snapshot does not."""
-        controlled = self.task.controlled
-        position = self.qpos[:, controlled.qpos]
-        to_go = vector_to_go(self.target, position, controlled.scale, controlled.wraps)
-        return Snapshot(self.qpos.copy(), self.qvel.copy(), to_go)
-
-    def record(self, into: Snapshot, rows: Any) -> None:
-        """Measure some environments now."""
-        now = self.snapshot()
-        into.qpos[rows], into.qvel[rows] = now.qpos[rows], now.qvel[rows]
-        into.vector_to_go[rows] = now.vector_to_go[rows]
-
-    def close(self) -> None:
-        """Free the physics and its threads; views of it would keep them."""
-        del self.batch, self.qpos, self.qvel, self.target
-
-    def check(self) -> None:
-        """An error if the physics has become unstable anywhere."""
-        if self.batch.warning.any():
-            unstable = np.flatnonzero(self.batch.warning.any(axis=(1, 2))).tolist()
-            raise Fault(
-                f"the physics of {self.task.name} became unstable in environments {unstable}"
-            )
 
 
 class TaskVectorEnv(ManyEnvs):
@@ -170,6 +67,9 @@ class TaskVectorEnv(ManyEnvs):
         threads = min(available_cores(), num_envs) if threads is None else threads
         self.render_mode = check_render_mode(render_mode)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self._sees = task.observation == "image"
+        if observe_switch and self._sees:
+            raise ValueError("no picture is taken at the switch: learn with target full_period")
         self.observe_switch = observe_switch
         self._within_ticks: tuple[int, ...] = ()  # after a capture, where more is observed
         self.task = make_task(task.task, seconds_of(task.tick))
@@ -186,10 +86,15 @@ class TaskVectorEnv(ManyEnvs):
         self.flight = Flight(num_envs, (size,), timing.most_pending, holds=holds)
         self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
         self._past = Past(self.layout, num_envs)
-        self._base = np.zeros((num_envs, len(self.task.columns)), np.float32)
+        self._base = np.zeros((num_envs, len(self.layout.base)), np.float32)
+        self._pictures: Pictures | None = None
+        if self._sees:
+            size, frames = task.image_size, task.frames
+            self._pictures = Pictures(self.task.viewpoint, num_envs, size, frames)
         self._latency_s: Array = np.zeros(num_envs)
         per_s, once = self.task.reward_per_s, self.task.finish is not None
         most = per_s * (timing.tick_s if once else timing.longest_period_s)  # of a period
+        count = len(self.task.columns)
         self.hints = Hints(
             reward_scale=1 / most,
             value_bounds=lambda gamma_per_s: (
@@ -198,7 +103,9 @@ class TaskVectorEnv(ManyEnvs):
             ),
             measure="success" if once else None,
             longest_episode=longest,
-            observe_within=self.observe_within,
+            observe_within=None if self._sees else self.observe_within,
+            auxiliary=self._ought_to_tell if self._sees else None,
+            auxiliary_weights=np.full(count, 1 / count, np.float32) if self._sees else None,
         )
         self.metadata = {
             "render_modes": ["rgb_array"],
@@ -216,7 +123,7 @@ class TaskVectorEnv(ManyEnvs):
             names = tuple(str(i) for i in range(len(self._displacements)))
             low = np.zeros(len(names))
         self.layout = Layout(
-            base=task.columns,
+            base=task.controlled.names if self._sees else task.columns,
             action=names,
             controlled=task.controlled.names,
             features=settings.knowledge,
@@ -228,12 +135,17 @@ class TaskVectorEnv(ManyEnvs):
                 "previous_action": "one-hot" if self._displacements is not None else [-1, 1],
             },
         )
-        lowest, highest = self.layout.bounds(
-            task.observation_low, task.observation_high, low, np.ones(len(names))
+        places = np.full(len(task.controlled.names), np.inf)
+        least, most = (
+            (-places, places) if self._sees else (task.observation_low, task.observation_high)
         )
-        self.single_observation_space = spaces.Box(
-            lowest.astype(np.float32), highest.astype(np.float32), dtype=np.float32
-        )
+        lowest, highest = self.layout.bounds(least, most, low, np.ones(len(names)))
+        state = spaces.Box(lowest.astype(np.float32), highest.astype(np.float32), dtype=np.float32)
+        self.single_observation_space: spaces.Space[Any] = state
+        if self._sees:
+            size, frames = settings.image_size, settings.frames
+            image = spaces.Box(0, 255, (size, size, 3 * frames), np.uint8)
+            self.single_observation_space = spaces.Dict({"image": image, "state": state})
         self.single_action_space = (
             spaces.Box(-1, 1, (len(names),), np.float32)
             if self._displacements is None
@@ -271,6 +183,8 @@ class TaskVectorEnv(ManyEnvs):
         within = self._until_next(period, active)
         self._schedule.steps += 1
         self._past.push(self._base, decision[:, -len(self.layout.action) :])
+        if self._pictures is not None:
+            self._pictures.go_on()
         taken = measured = np.minimum(latency, period)
         if not all_arrive:
             in_time = latency <= interval
@@ -354,20 +268,33 @@ class TaskVectorEnv(ManyEnvs):
         for i in ids:
             self._schedule.begin(i, self._rngs[i])
         self._latency_s[ids] = 0
-        base = self.task.observe(self.plant.qpos[ids], self.plant.qvel[ids])
-        self._past.reset(ids, base)
+        self._past.reset(ids, self._seen(self.plant.qpos[ids], self.plant.qvel[ids]))
+        if self._pictures is not None:
+            self._pictures.begin(ids)
 
-    def _capture(self, ids: NDArray[np.integer] | None = None) -> NDArray[np.float32]:
-        observation = self._observe(self.plant.snapshot())
-        self._base = observation[:, self.layout.slices["base"]].copy()
-        return observation
+    def _capture(self, ids: NDArray[np.integer] | None = None) -> Any:
+        state = self._observe(self.plant.snapshot())
+        self._base = state[:, self.layout.slices["base"]].copy()
+        if self._pictures is None:
+            return state
+        return {"image": self._pictures.capture(self.plant.batch, ids), "state": state}
+
+    def _seen(self, qpos: Array, qvel: Array) -> Array:
+        """The columns of the state that are not knowledge."""
+        if self._sees:
+            return qpos[:, self.task.controlled.qpos]
+        return self.task.observe(qpos, qvel)
+
+    def _ought_to_tell(self) -> NDArray[np.float32]:
+        """What pictures ought to tell: the state."""
+        return self.task.observe(self.plant.qpos, self.plant.qvel).astype(np.float32)
 
     def _observe(self, now: Snapshot) -> Any:
         columns, pending = slice(-len(self.layout.action), None), None
         if "pending_actions" in self.layout.blocks:
             pending = self.flight.pending(self.layout.pending_slots)[1][..., columns]
         return self.layout.assemble(
-            self.task.observe(now.qpos, now.qvel),
+            self._seen(now.qpos, now.qvel),
             selection_time(self._latency_s, self.timing.selection_scale_s),
             now.vector_to_go,
             self._past,

@@ -47,6 +47,12 @@ class TaskSettings(Environment):
     frozen while the policy thinks, is what only a simulation can"""
     actions: int | Literal["continuous"] = 5
     """how many discrete displacements there are, 3 to 8, or continuous"""
+    observation: Literal["state", "image"] = "state"
+    """state: everything that moves; image: pictures, and where the controlled joints are"""
+    image_size: Annotated[int, Range(1, 512)] = 64
+    """width and height of a picture in pixels"""
+    frames: Annotated[int, Range(1, 1 + MAX_STACK)] = 2
+    """image: pictures of so many captures are observed, the newest first: 2 show what moves"""
     stack_observations: Annotated[int, Range(0, MAX_STACK)] = 0
     """how many previous observations are observed too, 0 to 4"""
     stack_actions: Annotated[int, Range(0, MAX_STACK)] = 0
@@ -76,7 +82,8 @@ class TaskSettings(Environment):
 
     @property
     def label(self) -> str:
-        return super().label + ("-hold" if self.mode == "hold" else "")
+        seen = "-image" if self.observation == "image" else ""
+        return super().label + ("-hold" if self.mode == "hold" else "") + seen
 
     def lived_at(self, latency: Any) -> Self:
         if self.mode == "hold":

@@ -28,6 +28,7 @@ from midstride.tasks.grasp.scenes import Scenes, make_scenes
 from midstride.tasks.grasp.scripted import demonstrator
 from midstride.tasks.grasp.settings import ConveyorSettings, GraspSettings, settings_from
 from midstride.tasks.grasp.world import SCALE, World
+from midstride.tasks.pictures import Earlier
 from midstride.timing import Schedule
 
 CONTROLLED = ("x", "y", "z", "yaw", "opening")
@@ -97,7 +98,7 @@ class GraspVectorEnv(ManyEnvs):
         self._is_image = s.observation == "image"
         self._make_spaces()
         self._pictures: Any = None  # of the last capture
-        self._earlier = sight.Earlier(num_envs, s.frames - 1 if self._is_image else 0, s.image_size)
+        self._earlier = Earlier(num_envs, s.frames - 1 if self._is_image else 0, s.image_size)
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.layout.base)), np.float32)
         self.hints = Hints(

@@ -101,29 +101,6 @@ class Sight:
         return tuple(self._wide_camera.of_batch(self.world.batch, ids, colours))
 
 
-class Earlier:
-    """Pictures of earlier captures, newest first: further channels of an observation."""
-
-    def __init__(self, n: int, count: int, size: int) -> None:
-        self.count = count
-        self.pictures: Image = np.zeros((n, size, size, 3 * count), np.uint8)
-
-    def push(self, image: Image) -> None:
-        """Remember the pictures of a capture."""
-        if self.count:
-            self.pictures = np.concatenate([image, self.pictures[..., :-3]], axis=-1)
-
-    def reset(self, which: NDArray[np.bool_], image: Image) -> None:
-        """Where episodes begin there is nothing earlier: the first picture is repeated."""
-        self.pictures[which] = np.tile(image[which], self.count)
-
-    def behind(self, image: Image, ids: NDArray[np.integer]) -> Image:
-        """Pictures of environments `ids`, with the earlier ones behind them."""
-        if not self.count:
-            return image
-        return np.concatenate([image, self.pictures[ids]], axis=-1)
-
-
 def hand_of(world: World, ids: NDArray[np.integer], pose: Array) -> Array:
     """The columns of HAND, each from 0 to 1."""
     low, high = world.low[2], world.high[2]
