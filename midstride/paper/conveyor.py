@@ -26,6 +26,7 @@ from midstride.paper.regimes import Line, verdicts
 from midstride.paper.study import (
     GridOptions,
     finish,
+    percent,
     prepare,
     read_curves,
     read_groups,
@@ -103,7 +104,7 @@ def render(output: Path, console: Console) -> None:
     seeds = len(next(iter(groups.values())))
     title = f"conveyor: grasped, by the speed of the belt{sketch(seeds)}"
     show_table(title, list(table_rows(found)), output / "table.md", console)
-    held = verdicts(list(expectations(found)), seeds)
+    held = verdicts_of(found, seeds)
     if held:
         show_table("conveyor: as expected?", held, output / "expectations.md", console)
     save_figure(output / "conveyor.png", plot(found))
@@ -115,31 +116,37 @@ def render(output: Path, console: Console) -> None:
 def table_rows(found: Shares) -> Iterator[dict[str, str]]:
     """A row for each arm, a column for each speed: means of trainings, with 95 % intervals."""
     for arm, by_speed in found.items():
-        yield {"policy": arm} | {f"{s} m/s": _percent(values) for s, values in by_speed.items()}
+        yield {"policy": arm} | {f"{s} m/s": percent(values) for s, values in by_speed.items()}
 
 
-def _percent(values: np.ndarray) -> str:
-    spread = f" ± {100 * half_width(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * values.mean():.1f}{spread} %"
+def verdicts_of(found: Shares, seeds: int) -> list[dict[str, str]]:
+    """The lines of the specification, as far as their arms were trained, corrected together."""
+    lines = {line.text: line for line in _lines(found)}
+    rows = verdicts(list(lines.values()), seeds)
+    for row in rows:
+        line = lines[row["expected"]]
+        if line.paired:
+            points = 100 * float((line.first - WITHIN - line.second).mean())
+            row["found"] = f"{points:+.1f} points"
+        elif row["expected"].startswith(HOLD):
+            row["found"] = f"{float(line.second.mean() / line.first.mean()):.0%}"
+    return rows
 
 
-def expectations(found: Shares) -> Iterator[Line]:
-    """The lines of the specification, as far as their arms were trained."""
+def _lines(found: Shares) -> Iterator[Line]:
     for arm in KNOWING:
         if arm not in found:
             continue
         still, moving = found[arm][STILL], found[arm][DECISIVE]
         text = f"{arm}: at {DECISIVE} m/s within {100 * WITHIN:.0f} points of a belt that stands"
         yield Line(text, moving + WITHIN, still, 1.0, paired=True)
-        if HOLD in found:
-            text = f"{HOLD}: at {DECISIVE} m/s less than half of {arm}"
-            yield Line(text, moving, found[HOLD][DECISIVE], 1 / HALF, paired=False)
-        if UNAWARE in found:
-            text = f"{arm}: at {DECISIVE} m/s above {UNAWARE}"
-            yield Line(text, moving, found[UNAWARE][DECISIVE], 1.0, paired=False)
-        if RUN_AT in found:
-            text = f"{arm}: at {DECISIVE} m/s above {RUN_AT}"
-            yield Line(text, moving, found[RUN_AT][DECISIVE], 1.0, paired=False)
+        for other, text, share in (
+            (HOLD, f"{HOLD}: at {DECISIVE} m/s less than half of {arm}", 1 / HALF),
+            (UNAWARE, f"{arm}: at {DECISIVE} m/s above {UNAWARE}", 1.0),
+            (RUN_AT, f"{arm}: at {DECISIVE} m/s above {RUN_AT}", 1.0),
+        ):
+            if other in found:
+                yield Line(text, moving, found[other][DECISIVE], share, paired=False)
 
 
 def plot(found: Shares) -> Figure:

@@ -5,13 +5,14 @@ latency of 100 ms, unaware and knowing, at a period of 100 ms and of 50 ms. Two 
 trained: the frozen world's policies, run at the latency as they are, while moving and in hold. What
 was expected is in the specification, and is held against what was found. A training takes about
 half a minute of a core, at the shorter period twice that: 8 x 7 in all. Writes table.md,
-expectations.md, episodes.csv, catch.png, curves.png and config.json.
+expectations.md, episodes.csv, catch.png, curves.csv, curves.png and config.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,13 +20,21 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
-from midstride.learn.trainer import final_episodes
-from midstride.measure.evaluate import Episode
-from midstride.measure.statistics import half_width
+from midstride.paper.judged import judged
 from midstride.paper.regimes import Line, verdicts
-from midstride.paper.study import GridOptions, finish, prepare, show_table, sketch, train
-from midstride.policies import load
-from midstride.report.curves import plot_curves, save_figure
+from midstride.paper.study import (
+    GridOptions,
+    finish,
+    percent,
+    prepare,
+    read_curves,
+    read_groups,
+    show_table,
+    sketch,
+    train,
+    write_curves,
+)
+from midstride.report.curves import plot_found, save_figure
 from midstride.settings import Range
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
@@ -42,7 +51,9 @@ LATE: dict[str, dict[str, Any]] = {
 }
 KEPT, FAST_KEPT, CLEARLY_BELOW = 0.9, 0.8, 0.75  # decided before the data: the specification
 
-Found = Mapping[str, Sequence[Sequence[Episode]]]  # arm -> training -> episodes
+MEASURES = ("beyond_hold", "success", "reach_error_m", "jerk")  # that are kept of a throw
+
+Found = Mapping[str, Sequence[Sequence[Mapping[str, float]]]]  # arm -> training -> throws
 
 
 @dataclass(frozen=True)
@@ -58,42 +69,62 @@ class Options(GridOptions):
 def reproduce(options: Options, console: Console) -> None:
     """Train every arm, run the frozen world's policies late, hold all against what was expected."""
     study = prepare("dynamic", options)
+    if options.show:
+        render(study.output, console)
+        return
     grid = train(study, options, console)
-    found = episodes_of(grid, console)
-    title = f"catch: throws caught{sketch(options.seeds)}"
-    show_table(title, list(table_rows(found)), study.output / "table.md", console)
-    held = list(expected(found, options.seeds))
-    if held:
-        show_table("catch: as expected?", held, study.output / "expectations.md", console)
-    heading = ["kind", "seed", "episode", "beyond_hold", "success", "reach_error_m", "jerk"]
     every = (
-        [arm, seed, i, *(episode.measures[name] for name in heading[3:])]
-        for arm, group in found.items()
+        [arm, seed, i, *(episode[name] for name in MEASURES)]
+        for arm, group in episodes_of(grid, console).items()
         for seed, each in enumerate(group, options.first_seed)
         for i, episode in enumerate(each)
     )
-    write_csv(study.output / "episodes.csv", heading, every)
-    save_figure(study.output / "catch.png", plot(found))
-    curves = plot_curves(grid.folders, f"Catch, {options.seeds} trainings of each", "success")
-    save_figure(study.output / "curves.png", curves)
+    write_csv(study.output / "episodes.csv", ["kind", "seed", "episode", *MEASURES], every)
+    write_curves(grid, study.output / "curves.csv", "success")
+    render(study.output, console)
     finish(study, grid, console)
 
 
-def episodes_of(grid: Grid, console: Console) -> dict[str, list[list[Episode]]]:
+def render(output: Path, console: Console) -> None:
+    """table.md, expectations.md and the pictures from episodes.csv and curves.csv alone."""
+    found = read_found(output / "episodes.csv")
+    seeds = min(map(len, found.values()))
+    title = f"catch: throws caught{sketch(seeds)}"
+    show_table(title, list(table_rows(found)), output / "table.md", console)
+    held = list(expected(found, seeds))
+    if held:
+        show_table("catch: as expected?", held, output / "expectations.md", console)
+    save_figure(output / "catch.png", plot(found))
+    curves = read_curves(output / "curves.csv", "success")
+    title = f"Catch, {seeds} trainings of each"
+    save_figure(output / "curves.png", plot_found(curves, title, "success"))
+
+
+def read_found(path: Path) -> dict[str, list[list[dict[str, float]]]]:
+    """What was written of every throw."""
+    columns = {name: read_groups(path, name) for name in MEASURES}
+    return {
+        arm: [
+            [dict(zip(MEASURES, each, strict=True)) for each in zip(*training, strict=True)]
+            for training in zip(*(columns[name][arm,] for name in MEASURES), strict=True)
+        ]
+        for (arm,) in columns[MEASURES[0]]
+    }
+
+
+def episodes_of(grid: Grid, console: Console) -> Found:
     """What every policy is judged by, and what the frozen world's do where nothing waits."""
     work = [
-        (arm, training, folder)
+        (name, changes, training, folder)
         for arm, trainings in grid.trainings.items()
+        for name, changes in {arm: {}, **(LATE if arm == FROZEN else {})}.items()
         for training, folder in zip(trainings, grid.folders[arm], strict=True)
     ]
-    found: dict[str, list[list[Episode]]] = {}
-    for arm, training, folder in track(work, "throwing", console=console):
-        policy, environment = load(folder), training.environment
-        runs = {arm: environment}
-        if arm == FROZEN:
-            runs |= {name: replace(environment, **late) for name, late in LATE.items()}
-        for name, where in runs.items():
-            found.setdefault(name, []).append(final_episodes(policy, where, training.run))
+    found: dict[str, list[list[dict[str, float]]]] = {}
+    for name, changes, training, folder in track(work, "throwing", console=console):
+        measures = judged(training, folder, name, **changes)["measures"]
+        rows = zip(*(measures[one] for one in MEASURES), strict=True)
+        found.setdefault(name, []).append([dict(zip(MEASURES, row, strict=True)) for row in rows])
     return found
 
 
@@ -103,9 +134,9 @@ def share(found: Found, arm: str, beyond_hold: bool | None = True) -> np.ndarray
         [
             np.mean(
                 [
-                    episode.measures["success"]
+                    episode["success"]
                     for episode in each
-                    if beyond_hold is None or bool(episode.measures["beyond_hold"]) == beyond_hold
+                    if beyond_hold is None or bool(episode["beyond_hold"]) == beyond_hold
                 ]
             )
             for each in found[arm]
@@ -116,21 +147,16 @@ def share(found: Found, arm: str, beyond_hold: bool | None = True) -> np.ndarray
 def table_rows(found: Found) -> Iterator[dict[str, str]]:
     """A row for each arm: means of its trainings, with their 95 % intervals."""
     for arm, group in found.items():
-        missed = np.array([np.mean([e.measures["reach_error_m"] for e in each]) for each in group])
-        jerk = np.array([np.mean([e.measures["jerk"] for e in each]) for each in group])
+        missed = np.array([np.mean([e["reach_error_m"] for e in each]) for each in group])
+        jerk = np.array([np.mean([e["jerk"] for e in each]) for each in group])
         yield {
             "policy": arm,
-            "beyond hold's reach": _percent(share(found, arm)),
-            "within it": _percent(share(found, arm, beyond_hold=False)),
-            "all throws": _percent(share(found, arm, beyond_hold=None)),
+            "beyond hold's reach": percent(share(found, arm)),
+            "within it": percent(share(found, arm, beyond_hold=False)),
+            "all throws": percent(share(found, arm, beyond_hold=None)),
             "missed by, mean": f"{100 * missed.mean():.1f} cm",
             "jerk": f"{jerk.mean():,.0f} m/s^3",
         }
-
-
-def _percent(values: np.ndarray) -> str:
-    spread = f" ± {100 * half_width(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * values.mean():.1f}{spread} %"
 
 
 def expected(found: Found, seeds: int) -> Iterator[dict[str, str]]:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from midstride.disk.files import write_provenance, write_whole
 from midstride.disk.read import damage_of, read_csv, read_json
 from midstride.disk.runs import read_curve, read_record, read_result
+from midstride.measure.statistics import half_width
 from midstride.report.parts import markdown_table
 from midstride.scale.engines import make_engine
 from midstride.scale.words import plain, saved
@@ -217,6 +219,12 @@ def show_table(
     console.print(table)
     lines = [headings, *(list(row.values()) for row in rows)]
     write_whole(path, markdown_table(lines, numbers))
+
+
+def percent(shares: np.ndarray) -> str:
+    """The mean of shares of each training, with its 95 % interval."""
+    spread = f" ± {100 * half_width(shares):.1f}" if len(shares) > 1 else ""
+    return f"{100 * shares.mean():.1f}{spread} %"
 
 
 def sketch(seeds: int) -> str:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from midstride.measure.evaluate import Episode
 from midstride.paper import dynamic
+from midstride.sweep.disk import write_csv
 from midstride.sweep.spec import expand, read_spec
 
 
@@ -12,10 +13,10 @@ def training(beyond, within):
     """Ten throws beyond hold's reach and ten within it, of which so many are caught."""
     rows = [(True, k < beyond) for k in range(10)] + [(False, k < within) for k in range(10)]
     return [
-        Episode(0.0, 7, 0.7, 0.1, {
+        {
             "beyond_hold": float(far), "success": float(caught), "jerk": 1000.0,
             "reach_error_m": 0.0 if caught else 0.2,
-        })
+        }
         for far, caught in rows
     ]  # fmt: skip
 
@@ -57,6 +58,30 @@ def test_what_was_expected_is_held_against_what_was_found():
     assert next(dynamic.expected(lucky, seeds=8))["held"] == "no"
     few = list(dynamic.expected(FOUND, seeds=4))[1:]
     assert {row["held"] for row in few} == {"too few"}
+
+
+def test_tables_and_pictures_are_made_again_from_what_was_written(tmp_path):
+    rows = [
+        [arm, seed, i, *(throw[name] for name in dynamic.MEASURES)]
+        for arm, trainings in FOUND.items()
+        for seed, throws in enumerate(trainings, 100)
+        for i, throw in enumerate(throws)
+    ]
+    write_csv(tmp_path / "episodes.csv", ["kind", "seed", "episode", *dynamic.MEASURES], rows)
+    write_csv(
+        tmp_path / "curves.csv",
+        ["kind", "seed", "steps", "success"],
+        [[arm, 100, steps, 0.5] for arm in FOUND for steps in (10, 20)],
+    )
+    assert dynamic.read_found(tmp_path / "episodes.csv") == FOUND
+    options = dynamic.Options(show=True, output=str(tmp_path))
+    dynamic.reproduce(options, Console(quiet=True))
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {
+        "episodes.csv", "curves.csv", "table.md", "expectations.md", "catch.png", "curves.png",
+    }  # fmt: skip
+    assert "| unaware | 50.0 ± 13.0 % |" in (tmp_path / "table.md").read_text()
+    assert "too few" in (tmp_path / "expectations.md").read_text()
 
 
 def test_the_picture_has_a_bar_for_each_policy():
