@@ -61,11 +61,11 @@ def test_help_of_a_training_has_exactly_the_options_of_its_task_and_agent(capsys
     assert "--n-step" in dqn
     assert "--actions" in dqn
     assert "--lstm-size" not in dqn
-    assert "--image-size" not in dqn
+    assert "--object-set" not in dqn
     assert "(default: 100000)" in dqn
     _, grasp, _ = run(capsys, "train", "grasp", "--help")  # recommends QT-Opt
     assert "--demonstrations" in grasp
-    assert "--image-size" in grasp
+    assert "--object-set" in grasp
     assert "--n-step" not in grasp
     assert "(default: 48000)" in grasp  # of the run, as QT-Opt has it
 

@@ -38,7 +38,8 @@ class GraspSettings(Environment):
     (drawn at each reset), step:0,100ms (at each step), jitter:100ms,40ms (evenly around a mean),
     trace:latencies.csv (measured); lost:0.1: before it loses a tenth of the decisions"""
     period: Time | None = None
-    """concurrent: from one observation to the next (default: 300ms); or give the execution"""
+    """concurrent: from one observation to the next (default: 300ms, on the conveyor 100ms); or give
+    the execution"""
     execution: Time | None = None
     """concurrent: how long a new action has run at the next observation"""
     observation: Literal["image", "state"] = "image"
