@@ -200,6 +200,6 @@ def plot(found: Found) -> Figure:
     axes.set(xlim=(0, 101), xlabel="throws caught, %")
     axes.barh([0], [0], color="tab:orange", alpha=0.55, label="beyond the reach of hold")
     axes.barh([0], [0], color="tab:blue", alpha=0.55, label="within it")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.35, 1.16), ncols=2, frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     axes.grid(axis="x", alpha=0.3)
     return figure

@@ -21,7 +21,6 @@ _PIECES = (
     "demonstrations", "first updates", "physics", "camera", "acting", "replay", "labelling",
     "fitting", "evaluation", "checkpoints",
 )  # fmt: skip
-_LONG_LEGEND = 7
 Groups = Sequence[Sequence[float]]  # of episodes, one group per training
 
 
@@ -77,8 +76,6 @@ def curves(grid: Grid) -> Figure:
     title = f"Grasping, {objects} object{'s' * (objects != 1)}, {first['observation']}"
     figure = plot_curves(grid.folders, title, column="success")
     figure.axes[0].set_ylim(0, 1.02)
-    if len(grid.folders) > _LONG_LEGEND:  # a long legend must not hide them
-        figure.axes[0].legend(fontsize=6.5, loc="lower right")
     return figure
 
 

@@ -15,6 +15,7 @@ from midstride.disk.runs import read_curve
 from midstride.scale.words import label
 
 _NAMES = {"evaluation": "return"}
+_SHORT_LEGEND = 5  # lines
 
 
 def plot_curves(
@@ -50,8 +51,18 @@ def plot_found(
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
     if axes.lines:
-        axes.legend()
+        _legend(figure, len(groups))
     return figure
+
+
+def _legend(figure: Figure, lines: int) -> None:
+    """Among the curves, or below them where it is so long that it would hide them."""
+    if lines <= _SHORT_LEGEND:
+        figure.axes[0].legend()
+        return
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + 0.2 * -(-lines // 2))
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
 
 
 def save_figure(path: Path, figure: Figure) -> None:
