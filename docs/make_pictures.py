@@ -212,14 +212,15 @@ def which() -> Figure:
 
 
 def tasks() -> Figure:
-    """The three tasks as `render()` shows them."""
-    figure = Figure(figsize=(10, 2.9), layout="constrained")
+    """Tasks as `render()` shows them."""
+    figure = Figure(figsize=(10, 2.1), layout="constrained")
     scenes = [
         ("midstride/PointMass-v0", "PointMass-v0", [1, 1, 2, 1]),
         ("midstride/CartpoleSwingup-v0", "CartpoleSwingup-v0", [4] * 6 + [0] * 8 + [4] * 2),
         ("midstride/PendulumSwingup-v0", "PendulumSwingup-v0", [4] * 6),
+        ("midstride/Balance-v0", "Balance-v0", [4] * 2),
     ]
-    for axes, (env_id, title, actions) in zip(figure.subplots(1, 3), scenes, strict=True):
+    for axes, (env_id, title, actions) in zip(figure.subplots(1, 4), scenes, strict=True):
         env = gymnasium.make(env_id, latency=0.05, render_mode="rgb_array")
         env.reset(seed=3)
         for action in actions:

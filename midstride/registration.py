@@ -18,6 +18,7 @@ _ENVIRONMENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "midstride/PendulumSwingup-v0": ("TaskEnv", "TaskVectorEnv", {"task": "pendulum"}),
     "midstride/Catch-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch"}),
     "midstride/CatchBounce-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch-bounce"}),
+    "midstride/Balance-v0": ("TaskEnv", "TaskVectorEnv", {"task": "balance"}),
     "midstride/Grasp-v0": ("GraspEnv", "GraspVectorEnv", {}),
     "midstride/ConveyorGrasp-v0": ("GraspEnv", "GraspVectorEnv", {"task": "conveyor"}),
 }

@@ -12,11 +12,16 @@ from midstride.latency import Fixed
 from midstride.tasks.env import TaskVectorEnv
 from midstride.timing import Timing
 
-TASK_NAMES = ("pointmass", "cartpole", "pendulum")  # episodes end by their time limit alone
+TASK_NAMES = (
+    "pointmass",
+    "cartpole",
+    "pendulum",
+    "balance",
+)  # episodes end by their time limit alone
 EVERY_TASK = (*TASK_NAMES, "catch", "catch-bounce")
 ENV_IDS = (
     "midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0",
-    "midstride/Catch-v0", "midstride/CatchBounce-v0",
+    "midstride/Catch-v0", "midstride/CatchBounce-v0", "midstride/Balance-v0",
 )  # fmt: skip
 ALL_KNOWLEDGE = ("previous_action", "pending_actions", "selection_time", "vector_to_go")
 

@@ -11,7 +11,7 @@ from midstride.latency_text import Latency, read_latency
 from midstride.seconds import Time, as_seconds, check_tick_s, seconds_of
 from midstride.settings import Range
 from midstride.sim.task import Task
-from midstride.tasks import cartpole, catch, pendulum, pointmass
+from midstride.tasks import balance, cartpole, catch, pendulum, pointmass
 from midstride.timing import Mode, Timing
 
 TASKS: dict[str, Any] = {
@@ -20,18 +20,19 @@ TASKS: dict[str, Any] = {
     "pendulum": pendulum,
     "catch": catch,
     "catch-bounce": catch.bounce,
+    "balance": balance,
 }
 DISCRETE_ACTIONS = (3, 8)
 
 
 @dataclass(frozen=True)
 class TaskSettings(Environment):
-    """Of point mass, Cartpole, pendulum and catch."""
+    """Of point mass, Cartpole, pendulum, catch and balance."""
 
     times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
     bytes_each: ClassVar[int] = 6_000  # of memory that one of many takes, about (measured)
     task: str = "cartpole"
-    """pointmass, cartpole, pendulum, catch or catch-bounce"""
+    """pointmass, cartpole, pendulum, catch, catch-bounce or balance"""
     latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), jitter:25ms,10ms (evenly around a mean),
@@ -39,8 +40,8 @@ class TaskSettings(Environment):
     execution: Time | None = None
     """how long a new action has run at the next observation (25ms); or give the period"""
     period: Time | None = None
-    """from one observation to the next (default: the task's own, 50ms, of pointmass and catch
-    100ms)"""
+    """from one observation to the next (default: the task's own, 50ms, of pointmass, catch and
+    balance 100ms)"""
     mode: Mode = "concurrent"
     """concurrent: what is in force goes on while the policy thinks; hold: the actuators rest
     meanwhile and the world goes on, then the action runs for the period. Latency 0, the world

@@ -109,7 +109,7 @@ def test_returns_are_out_of_1000_whatever_the_period(name, period):
 
 def test_episode_lengths():
     limits = {name: make_task(name).time_limit_s for name in TASK_NAMES}
-    assert limits == {"pointmass": 5, "cartpole": 10, "pendulum": 20}
+    assert limits == {"pointmass": 5, "cartpole": 10, "pendulum": 20, "balance": 5}
     assert limits["cartpole"] == suite.cartpole._DEFAULT_TIME_LIMIT
     assert limits["pendulum"] == suite.pendulum._DEFAULT_TIME_LIMIT
 
