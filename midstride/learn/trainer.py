@@ -140,6 +140,7 @@ class Trainer:
             **told(self.steps, episodes, self.losses, self.mean_return),
             epsilon=round(self.agent.epsilon(self.steps), 4),
             steps_per_second=round(rate, 1),
+            seconds=round(self.elapsed_s, 1),
         )
         self.losses.clear()
 

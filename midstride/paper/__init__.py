@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "claims": "midstride.paper.claims",
     "baselines": "midstride.paper.baselines",
     "dynamic": "midstride.paper.dynamic",
+    "spread": "midstride.paper.spread",
     "balance": "midstride.paper.balance",
     "conveyor": "midstride.paper.conveyor",
     "conveyor-script": "midstride.paper.conveyor_script",

@@ -198,6 +198,7 @@ class Driver:
             **line,
             epsilon=round(self.agent.epsilon(evaluation.steps), 4),
             steps_per_second=round(figures["transitions_per_s"], 1),
+            seconds=round(self.elapsed_s, 1),
             **{name: round(value, 4) for name, value in figures.items()},
         )
 

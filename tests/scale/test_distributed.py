@@ -29,7 +29,7 @@ SEEN = Training.of(
     samples=6, rounds=1, batch_size=4, demonstrations=16, auxiliary_updates=200, offline_updates=4,
     replay_size=64, target_lag=3,
 )  # fmt: skip
-MEASURED = ("steps_per_second",)  # seconds are not repeated
+MEASURED = ("steps_per_second", "seconds")  # seconds are not repeated
 
 
 def spread(training, folder, scale, resume=False, signalled=lambda: None, cluster=None):
