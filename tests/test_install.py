@@ -16,6 +16,7 @@ import pytest
 import midstride
 from midstride import extras
 from midstride.registration import register
+from midstride.tasks.settings import TASKS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -104,7 +105,9 @@ print(env.reset(seed=0)[0].shape, envs.reset(seed=0)[0].shape)
 
 def test_registering_twice_changes_nothing():
     before = dict(gymnasium.registry)
-    assert sum(env_id.startswith("midstride/") for env_id in before) == 7
+    ours = {env_id: spec for env_id, spec in before.items() if env_id.startswith("midstride/")}
+    tasks = [spec.kwargs.get("task", "grasp") for spec in ours.values()]
+    assert sorted(tasks) == sorted([*TASKS, "grasp", "conveyor"])  # each once
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Gymnasium warns of an id that it overrides
         register()

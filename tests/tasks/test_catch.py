@@ -1,6 +1,7 @@
 """Catch against closed forms, plain MuJoCo and a search over all sequences of actions."""
 
 import itertools
+import resource
 
 import gymnasium
 import mujoco
@@ -292,11 +293,14 @@ def test_stable_over_100_000_random_steps(name):
     env.reset(seed=0)
     env.action_space.seed(0)
     episodes = 0
-    for _ in range(1000):
+    for step in range(1000):
         observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         assert np.isfinite(observation).all()
         assert (np.abs(observation) < 20).all()
         assert ((reward >= 0) & (reward <= 1000)).all()
         assert not truncated.any()
         episodes += int(terminated.sum())
+        if step == 200:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert 100_000 / 16 < episodes < 100_000 / 12
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # kB

@@ -653,8 +653,9 @@ def test_the_privileged_policy_hardly_ever_fails(mode, object_set):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_random_steps_are_stable_and_memory_is_flat():
-    env = make(64, objects=5, image_size=8)
+@pytest.mark.parametrize("options", [{"objects": 5}, {"task": "conveyor"}], ids=["bin", "belt"])
+def test_a_hundred_thousand_random_steps_are_stable_and_memory_is_flat(options):
+    env = make(64, image_size=8, **options)
     env.reset(seed=0)
     rng = np.random.default_rng(0)
     for step in range(100_000 // 64):
