@@ -79,11 +79,13 @@ def test_the_picture_has_a_line_for_each_policy():
 
 def test_the_arms_differ_as_the_specification_says():
     named = {trial.arm: trial.training for trial in expand(read_spec("conveyor"), 1)}
-    trained = (conveyor.ORACLE, conveyor.HOLD, conveyor.UNAWARE, TO_GO, PREVIOUS)
+    holding = (conveyor.HOLD, "hold, as many steps")
+    trained = (conveyor.ORACLE, *holding, conveyor.UNAWARE, TO_GO, PREVIOUS)
     assert tuple(named) == trained
     assert named[conveyor.ORACLE].environment.timing().latency_high_s == 0
     for arm in trained[1:]:
         assert named[arm].environment.timing().latency_high_s == 0.1
-    assert named[conveyor.HOLD].environment.mode == "hold"
+    assert all((one.environment.mode == "hold") == (arm in holding) for arm, one in named.items())
+    assert {arm for arm, one in named.items() if one.run.steps != 96_000} == {conveyor.HOLD}
     assert named[conveyor.UNAWARE].environment.knowledge == ()
     assert {one.environment.belt for one in named.values()} == {((0.0, 0.3), True)}
