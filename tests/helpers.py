@@ -18,7 +18,7 @@ TASK_NAMES = (
     "pendulum",
     "balance",
 )  # episodes end by their time limit alone
-EVERY_TASK = (*TASK_NAMES, "catch", "catch-bounce")
+EVERY_TASK = (*TASK_NAMES, "catch", "catch-drag", "catch-bounce")
 ENV_IDS = (
     "midstride/PointMass-v0", "midstride/CartpoleSwingup-v0", "midstride/PendulumSwingup-v0",
     "midstride/Catch-v0", "midstride/CatchBounce-v0", "midstride/Balance-v0",

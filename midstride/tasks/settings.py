@@ -19,6 +19,7 @@ TASKS: dict[str, Any] = {
     "cartpole": cartpole,
     "pendulum": pendulum,
     "catch": catch,
+    "catch-drag": catch.drag,
     "catch-bounce": catch.bounce,
     "balance": balance,
 }
@@ -32,7 +33,7 @@ class TaskSettings(Environment):
     times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
     bytes_each: ClassVar[int] = 6_000  # of memory that one of many takes, about (measured)
     task: str = "cartpole"
-    """pointmass, cartpole, pendulum, catch, catch-bounce or balance"""
+    """pointmass, cartpole, pendulum, catch, catch-drag, catch-bounce or balance"""
     latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), jitter:25ms,10ms (evenly around a mean),
