@@ -23,7 +23,7 @@ from midstride.sweep.spec import slug
 
 
 def judged(
-    training: Training, folder: Path, name: str, seed: int | None = None, **changes: Any
+    training: Training, folder: Path, name: str, seed: int | None = None, /, **changes: Any
 ) -> dict[str, Any]:
     """Returns and measures of the final episodes of a run, in its environment with changes.
 

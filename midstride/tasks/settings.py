@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from midstride.envs.learnable import Environment, LearnableEnvs
@@ -43,7 +43,11 @@ class TaskSettings(Environment):
     period: Time | None = None
     """from one observation to the next (default: the task's own, 50ms, of pointmass, catch and
     balance 100ms)"""
-    mode: Mode = "concurrent"
+    mode: Annotated[
+        Mode,
+        "concurrent or hold (blocking, the world frozen while the policy thinks, is concurrent "
+        "with latency 0)",
+    ] = "concurrent"
     """concurrent: what is in force goes on while the policy thinks; hold: the actuators rest
     meanwhile and the world goes on, then the action runs for the period. Latency 0, the world
     frozen while the policy thinks, is what only a simulation can"""
@@ -71,6 +75,14 @@ class TaskSettings(Environment):
             raise ValueError(
                 f"actions must be from {low} to {high}, or 'continuous', got {self.actions}"
             )
+        if self.observation == "state":
+            usual = {one.name: one.default for one in fields(self)}
+            for name in ("image_size", "frames"):
+                if getattr(self, name) != usual[name]:
+                    raise ValueError(
+                        f"{name} is of pictures, and nothing reads it with observation state: give "
+                        f"observation image, or leave {name} out"
+                    )
         self.timing()  # all times fit, or an error says which do
 
     def timing(self) -> Timing:

@@ -149,7 +149,7 @@ def test_trainings_of_a_seed_are_judged_on_the_same_throws_and_no_others_are(tmp
         at(dynamic.RUN_HOLDING, NOW),
         at(UNAWARE, NOW),
     ]
-    assert {(task, count) for task, _, count, _ in seeds} == {("catch", 128)}
+    assert {(task, count) for task, _, count, _ in seeds} == {("catch", 64)}
     assert [latency for _, latency, *_ in seeds] == ["0"] * 2 + ["100ms"] * 6
     first = [EVALUATION_SEED + 100_000 * seed for seed in (200, 201)]
     assert [seed for *_, seed in seeds] == first * 4

@@ -132,7 +132,10 @@ def test_the_belts_speed_is_observed():
     [
         ({"belt_low": 0.3, "belt_high": 0.1}, "slowest speed .0.3 m/s. must not be above"),
         ({"belt_high": 0.5}, "belt_high must be"),
-        ({"mode": "blocking"}, "mode must be one of concurrent, hold, got 'blocking'"),
+        (
+            {"mode": "blocking"},
+            "concurrent or hold .blocking, .* is hold at latency 0., got 'blocking'",
+        ),
         ({"mode": "hold", "period": "100ms"}, "in hold mode an action takes the time it takes"),
         ({"mode": "hold", "latency": "lost:0.1:100ms"}, "so none can be lost"),
     ],

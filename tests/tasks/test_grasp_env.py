@@ -156,7 +156,7 @@ def test_a_pickled_environment_starts_afresh_with_its_options():
             {"object_set": "toys"},
             "object_set must be one of train, held_out, household, got 'toys'",
         ),
-        ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
+        ({"mode": "frozen"}, "mode must be concurrent or blocking .which is hold here"),
         ({"mode": "blocking", "period": 0.3}, "in blocking mode an action takes the time it takes"),
         ({"observation": "sound"}, "observation must be one of image, state"),
         ({"camera": "hidden"}, "camera must be one of fixed, following, got 'hidden'"),
