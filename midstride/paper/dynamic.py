@@ -10,7 +10,7 @@ details.md, expectations.md, episodes.csv, catch.png, curves.csv, curves.png and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ from midstride.paper.study import (
     train,
     write_curves,
 )
-from midstride.report.curves import plot_found, save_figure
+from midstride.report.curves import save_figure
 from midstride.settings import Range
 from midstride.sweep.disk import write_csv
 from midstride.sweep.engine import Grid
@@ -108,8 +108,7 @@ def render(output: Path, expects: Expected, console: Console) -> None:
         show_table("as expected?", held, output / "expectations.md", console)
     save_figure(output / "catch.png", plot(found))
     curves = read_curves(output / "curves.csv", "success")
-    title = f"Catch, {seeds} trainings of each"
-    save_figure(output / "curves.png", plot_found(curves, title, "success"))
+    save_figure(output / "curves.png", plot_curves(curves, seeds))
 
 
 def read_found(path: Path) -> dict[str, list[list[dict[str, float]]]]:
@@ -127,6 +126,12 @@ def read_found(path: Path) -> dict[str, list[list[dict[str, float]]]]:
 def at(row: str, latency: str) -> str:
     """What the arm of a row of the table is called; an oracle has no latency."""
     return row if row.endswith(FROZEN) else f"{row}, {latency}"
+
+
+def _cell(found: Container[str], row: str, latency: str) -> str | None:
+    """The arm that a row has at a latency, if there is one; of deciding often at 100 ms only."""
+    apart = row.startswith(OFTEN) and latency != DRAWN_FOR
+    return at(row, latency) if at(row, latency) in found and not apart else None
 
 
 def run_late(arm: str, latencies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -147,9 +152,7 @@ def episodes_of(grid: Grid, console: Console) -> Found:
 
     A training's throws are its own, and those of the trainings of other arms with its seed.
     """
-    trained_at = [
-        one for one in LATENCIES if any(arm.endswith(f", {one}") for arm in grid.trainings)
-    ]
+    trained_at = _latencies(grid.trainings)
     work = [
         (name, changes, training, folder)
         for arm, trainings in grid.trainings.items()
@@ -183,23 +186,33 @@ def share(found: Found, arm: str, beyond_hold: bool | None = None) -> np.ndarray
 
 def table_rows(found: Found) -> Iterator[dict[str, str]]:
     """A row for each way to think, a column for each latency: means with their 95 % intervals."""
-    latencies = _latencies(found)
-    for row in ROWS:
-        if not any(at(row, latency) in found for latency in latencies):
-            continue
-        cells = {
-            latency: percent(share(found, at(row, latency))) if at(row, latency) in found else "-"
-            for latency in latencies
-        }
-        if DRAWN_FOR in latencies:
-            arm = at(row, DRAWN_FOR)
-            beyond = percent(share(found, arm, beyond_hold=True)) if arm in found else "-"
-            cells[f"{DRAWN_FOR}, beyond hold's reach"] = beyond
+    panels = _panels(found)
+    for row in _rows(found):
+        cells = {}
+        for title, (latency, beyond_hold) in panels.items():
+            arm = _cell(found, row, latency)
+            cells[title] = "-" if arm is None else percent(share(found, arm, beyond_hold))
         yield {"policy": row, **cells}
 
 
-def _latencies(found: Found) -> list[str]:
-    return [one for one in LATENCIES if any(arm.endswith(f", {one}") for arm in found)]
+def _latencies(arms: Iterable[str]) -> list[str]:
+    """At which some of the arms were trained."""
+    arms = list(arms)
+    return [one for one in LATENCIES if any(arm.endswith(f", {one}") for arm in arms)]
+
+
+def _panels(found: Found) -> dict[str, tuple[str, bool | None]]:
+    """Columns of the table and parts of the picture: latency, and which throws."""
+    latencies = _latencies(found)
+    panels: dict[str, tuple[str, bool | None]] = {one: (one, None) for one in latencies}
+    if DRAWN_FOR in latencies:
+        panels[f"{DRAWN_FOR}, beyond hold's reach"] = DRAWN_FOR, True
+    return panels
+
+
+def _rows(found: Found) -> list[str]:
+    latencies = _latencies(found)
+    return [row for row in ROWS if any(_cell(found, row, one) for one in latencies)]
 
 
 def detail_rows(found: Found) -> Iterator[dict[str, str]]:
@@ -272,21 +285,18 @@ def is_clearly_above(
 
 def plot(found: Found) -> Figure:
     """Throws caught, a panel for each column of the table: means, and dots for trainings."""
-    latencies = _latencies(found)
-    panels: list[tuple[str, str, bool | None]] = [(one, one, None) for one in latencies]
-    if DRAWN_FOR in latencies:
-        panels.append((f"{DRAWN_FOR},\nbeyond hold's reach", DRAWN_FOR, True))
-    rows = [row for row in ROWS if any(at(row, one) in found for one in latencies)]
+    panels, rows = _panels(found), _rows(found)
     figure = Figure(figsize=(4 + 1.9 * len(panels), 0.33 * len(rows) + 1.5), layout="constrained")
     all_axes = np.atleast_1d(figure.subplots(1, max(1, len(panels)), sharey=True))
-    for axes, (title, latency, beyond_hold) in zip(all_axes, panels, strict=False):
+    for axes, (title, (latency, beyond_hold)) in zip(all_axes, panels.items(), strict=False):
         for k, row in enumerate(rows):
-            if at(row, latency) in found:
-                values = 100 * share(found, at(row, latency), beyond_hold)
+            arm = _cell(found, row, latency)
+            if arm is not None:
+                values = 100 * share(found, arm, beyond_hold)
                 axes.barh(k, values.mean(), 0.6, color=_colour(row), alpha=0.6)
                 axes.plot(values, np.full(len(values), k), ".", color="0.2", ms=4)
         axes.set(xlim=(0, 101), xlabel="throws caught, %")
-        axes.set_title(title, fontsize="medium")
+        axes.set_title(title.replace(", ", ",\n"), fontsize="medium")
         axes.grid(axis="x", alpha=0.3)
     all_axes[0].set_yticks(range(len(rows)), rows)
     all_axes[0].invert_yaxis()
@@ -297,3 +307,31 @@ def _colour(row: str) -> str:
     if row.endswith(FROZEN):
         return "0.6"
     return "tab:blue" if row.endswith((KNOWING, TO_GO)) else "tab:orange"
+
+
+def plot_curves(curves: Mapping[str, Sequence[Mapping[int, float]]], seeds: int) -> Figure:
+    """Learning at each latency, and deciding often: means of trainings, from least to most."""
+    rows = [row for row in ROWS if not row.startswith(OFTEN)]
+    panels = [("", one) for one in _latencies(arm for arm in curves if not arm.startswith(OFTEN))]
+    panels += [(OFTEN, DRAWN_FOR)] if any(arm.startswith(OFTEN) for arm in curves) else []
+    figure = Figure(figsize=(3.1 * max(1, len(panels)) + 0.4, 4.2), layout="constrained")
+    all_axes = np.atleast_1d(figure.subplots(1, max(1, len(panels)), sharey=True))
+    drawn = {}
+    for axes, (often, latency) in zip(all_axes, panels, strict=False):
+        for k, row in enumerate(rows):
+            found = curves.get(at(often + row, latency), ())
+            steps = sorted(set.intersection(*map(set, found))) if found else []
+            if steps:
+                values = np.array([[curve[one] for one in steps] for curve in found])
+                (line,) = axes.plot(steps, values.mean(axis=0), marker=".", color=f"C{k}")
+                low, high = values.min(axis=0), values.max(axis=0)
+                axes.fill_between(steps, low, high, color=f"C{k}", alpha=0.15, lw=0)
+                drawn[row] = line
+        axes.set_title(f"{often}{latency}", fontsize="medium")
+        axes.set(xlabel="steps", ylim=(0, 1.03))
+        axes.xaxis.set_major_formatter(lambda steps, _: f"{steps / 1000:.0f}k")
+        axes.grid(alpha=0.3)
+    all_axes[0].set_ylabel("throws caught by the greedy policy")
+    figure.suptitle(f"Learning to catch{sketch(seeds) or f', {seeds} trainings of each'}")
+    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=3)
+    return figure
