@@ -82,6 +82,12 @@ def test_what_was_expected_is_held_against_what_was_found():
     assert {row["held"] for row in few} == {"too few"}
 
 
+def test_what_is_hardly_chance_is_told_as_less_than_a_thousandth():
+    clear = {FROZEN: group(*[10, 9] * 4), at(RUN_LATE, NOW): group(*[1, 0] * 4, within=0)}
+    (row,) = [row for row in dynamic.expected(clear, seeds=8) if RUN_LATE in row["expected"]]
+    assert row["p (Holm)"] == "< 0.001"
+
+
 def test_of_bounces_hold_is_expected_to_catch_less_than_knowing():
     found = {**FOUND, at(HOLD, NOW): group(5, 5, 4, 3)}
     held = {row["expected"]: row["held"] for row in bounce.expected(found, seeds=8)}

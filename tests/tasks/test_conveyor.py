@@ -108,7 +108,6 @@ def test_thinking_while_moving_grasps_from_the_belt_and_hold_does_not():
 @pytest.mark.parametrize("observation", ["state", "image"])
 @pytest.mark.parametrize("mode", ["concurrent", "hold"])
 @pytest.mark.filterwarnings("ignore:.*A Box observation space m..imum value")
-@pytest.mark.filterwarnings("ignore:.*not.*within the observation space")
 def test_gymnasium_contract(observation, mode):
     env = gymnasium.make(
         "midstride/ConveyorGrasp-v0", observation=observation, mode=mode, scenes=4, image_size=16
