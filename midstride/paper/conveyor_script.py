@@ -2,9 +2,9 @@
 
 A policy that knows where everything is, how fast the belt runs and when it will act goes where the
 object will be. Thinking while it moves it goes along with the belt; in hold it rests for every
-thought and runs every action to completion, and the object is gone. How far ahead a robot aims is
-the best of several, found in other episodes, for each robot and speed. Nothing is learned. Writes
-table.md, episodes.csv, conveyor.png and config.json.
+thought and runs every action to completion, and the object is gone. How far ahead a robot that
+holds aims is the best of several, found in other episodes. Nothing is learned. Writes table.md,
+episodes.csv, conveyor.png and config.json.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from midstride.tasks.grasp.env import GraspVectorEnv
 from midstride.tasks.grasp.settings import ConveyorSettings
 
 SPEEDS_M_S = (0.0, 0.1, 0.2, 0.3)
-AHEADS_S = (0.0, 0.1, 0.2, 0.3, 0.4)  # that a robot may aim
+AHEADS_S = (0.1, 0.2, 0.3, 0.4)  # that a robot that holds may aim
 ENVS, CHOOSING = 32, 32  # episodes that the best is chosen by
 HOLD_STEPS = 20  # of an episode of a robot that holds; each takes about 0.4 s
 ROBOTS: dict[str, dict[str, Any]] = {
@@ -91,8 +91,10 @@ def reproduce(options: Options, console: Console) -> None:
     aims: dict[str, float] = {}
     work = [(robot, speed) for robot in ROBOTS for speed in SPEEDS_M_S]
     for robot, speed in track(work, "grasping", console=console):
-        shares = {a: _share(grasp(robot, speed, a, CHOOSING, seed=10_000)) for a in AHEADS_S}
-        ahead_s = max(shares, key=lambda a: shares[a])
+        ahead_s = 0.1  # the period
+        if ROBOTS[robot]:
+            shares = {a: _share(grasp(robot, speed, a, CHOOSING, seed=10_000)) for a in AHEADS_S}
+            ahead_s = max(shares, key=lambda a: shares[a])
         aims[f"{robot}, {speed} m/s"] = ahead_s
         found[robot, speed] = grasp(robot, speed, ahead_s, options.episodes, seed=0)
     title = f"Grasping from a belt by a script, {options.episodes} episodes each"
