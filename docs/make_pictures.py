@@ -252,6 +252,8 @@ def main() -> None:
     for mode in ("concurrent", "blocking"):
         midstride_command(["watch", "grasp", "--mode", mode, "--output", str(IMAGES)])
         (IMAGES / f"grasp-scripted-{mode}.mp4").unlink()
+    midstride_command(["watch", "catch", "--episodes", "1", "--output", str(IMAGES)])
+    (IMAGES / "catch.mp4").unlink()
     for draw in (timeline, thinkers, which, tasks, grasp_objects):
         draw().savefig(IMAGES / f"{draw.__name__}.png", dpi=130)
 

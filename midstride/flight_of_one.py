@@ -60,6 +60,11 @@ class FlightOfOne:
         self._pending: list[_Decision] = []  # oldest first
         self._event = NEVER  # when the next decision arrives, or the next element of a chunk is due
 
+    def rest(self) -> None:
+        """Nothing is in force: a robot that holds rests from this capture to its switch."""
+        self.in_force, self.action, self._force = -1, None, _NO_CHUNK
+        self._event = min([decision.arrival for decision in self._pending], default=NEVER)
+
     @property
     def newest_in_force(self) -> bool:
         """Whether the decision made at the last capture is the one in force."""

@@ -17,6 +17,7 @@ _ENVIRONMENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "midstride/CartpoleSwingup-v0": ("TaskEnv", "TaskVectorEnv", {"task": "cartpole"}),
     "midstride/PendulumSwingup-v0": ("TaskEnv", "TaskVectorEnv", {"task": "pendulum"}),
     "midstride/Catch-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch"}),
+    "midstride/CatchDrag-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch-drag"}),
     "midstride/CatchBounce-v0": ("TaskEnv", "TaskVectorEnv", {"task": "catch-bounce"}),
     "midstride/Balance-v0": ("TaskEnv", "TaskVectorEnv", {"task": "balance"}),
     "midstride/Grasp-v0": ("GraspEnv", "GraspVectorEnv", {}),

@@ -126,10 +126,16 @@ class Timing:
             raise ValueError(self._too_long(period_ticks))
 
     def _check_execution(self, execution_s: float, values_s: NDArray[np.float64]) -> None:
-        shortest = self._cover_ticks(float(values_s.min()))
+        shortest, holds = self._cover_ticks(float(values_s.min())), self.mode == "hold"
         execution_ticks = to_ticks(
-            execution_s, self.tick_s, "execution", low_ticks=1 if shortest == 0 else 0
+            execution_s, self.tick_s, "execution", low_ticks=1 if shortest == 0 or holds else 0
         )
+        if holds and execution_ticks == 0:
+            raise ValueError(
+                "a robot that holds moves only while it executes, so 0 ms of it would never move: "
+                "the shortest valid period or execution is "
+                f"{format_on_grid(1, self.tick_s)}"
+            )
         self._check_latencies(values_s, 1 if execution_ticks == 0 else 0)
         if execution_ticks + shortest == 0:
             raise ValueError(

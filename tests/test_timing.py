@@ -524,3 +524,10 @@ def test_after_the_longest_episode_the_schedule_repeats_its_last_step():
         drawn.append(schedule.coming()[0][0])
         schedule.steps += 1
     assert drawn == [2, 4, 4, 4]
+
+
+@pytest.mark.parametrize("how", ["period_s", "execution_s"])
+def test_a_robot_that_holds_executes_for_a_tick_at_least(how):
+    with pytest.raises(ValueError, match=r"never move: .* is 5 ?ms"):
+        Timing(Fixed(0.1), **{how: 0.0}, mode="hold")
+    assert Timing(Fixed(0.1), **{how: 0.005}, mode="hold").shortest_period_ticks == 21

@@ -30,8 +30,10 @@ from midstride.scale.words import saved
 from midstride.settings import Range, Settings, types_of
 
 if TYPE_CHECKING:
+    from midstride.envs.learnable import Environment
     from midstride.tasks.grasp.env import GraspVectorEnv
     from midstride.tasks.grasp.settings import GraspSettings
+    from midstride.tasks.settings import TaskSettings
 
 USAGE = "\n       midstride ".join(
     ("watch RUN [options]", "watch grasp [options]", "watch catch [options]")
@@ -159,11 +161,13 @@ def chooser(policy: str, noise: float, rng: np.random.Generator) -> Any:
     return choose
 
 
-CATCHERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "hold": ("hold: rests while it thinks", {"mode": "hold"}),
-    "unaware": ("unaware of what is in flight", {}),
-    "previous-action-t-as": ("knows what is in flight", {}),
+CATCHERS: dict[str, tuple[str, str]] = {  # what is shown, its mode, by the folder of its trainings
+    "hold-100-ms": ("hold: rests while it thinks", "hold"),
+    "unaware-100-ms": ("unaware of what is in flight", "concurrent"),
+    "knowing-what-is-in-flight-100-ms": ("knows what is in flight", "concurrent"),
 }
+_UNAWARE = "unaware-100-ms"
+_MOST_THROWS = 100  # half of them are beyond the reach of hold
 
 
 def film_catch(options: CatchOptions, console: Console) -> None:
@@ -171,38 +175,41 @@ def film_catch(options: CatchOptions, console: Console) -> None:
     from midstride.report import catch_film
     from midstride.report.film import save_image, save_video
 
+    by = "script" if options.trained is None else "DQN"
     robots = [
-        (title, *_catcher(options, arm, changes)) for arm, (title, changes) in CATCHERS.items()
+        (f"{title} ({by})", *_catcher(options, arm, mode))
+        for arm, (title, mode) in CATCHERS.items()
     ]
     films: list[Any] = []
-    seed = options.seed
-    while len(films) < options.episodes:
+    for seed in range(options.seed, options.seed + _MOST_THROWS * options.episodes):
         throws = [catch_film.play(envs, choose, seed, title) for title, envs, choose in robots]
-        seed += 1
         if throws[0].beyond_hold:
             shot = [
                 (throw, catch_film.pictures(throw, envs))
                 for throw, (_, envs, _) in zip(throws, robots, strict=True)
             ]
             films.append(catch_film.film(shot))
+        if len(films) == options.episodes:
+            break
     path = options.output / "catch.mp4"
     save_video(path, np.concatenate(films), catch_film.FPS)
     save_image(path.with_suffix(".png"), films[0][-1])
     console.print(saved(path, f", {path.with_suffix('.png').name}"))
 
 
-def _catcher(options: CatchOptions, arm: str, changes: dict[str, Any]) -> tuple[Any, Any]:
+def _catcher(options: CatchOptions, arm: str, mode: str) -> tuple[Any, Any]:
     """An environment at 100 ms of latency, and who acts in it."""
     from midstride.tasks.catch_scripted import to_the_ball
     from midstride.tasks.env import TaskVectorEnv
     from midstride.tasks.settings import TaskSettings
 
     if options.trained is None:
-        settings = TaskSettings("catch", latency="100ms", actions="continuous", **changes)
-        knows = arm != "unaware"
+        settings = TaskSettings.from_dict(
+            {"task": "catch", "latency": "100ms", "actions": "continuous", "mode": mode}
+        )
         return (
             TaskVectorEnv(settings, 1, 1, "Disabled"),
-            lambda observation, envs: to_the_ball(envs, knows),
+            lambda observation, envs: to_the_ball(envs, knows=arm != _UNAWARE),
         )
     from midstride.policies import load
     from midstride.tasks.registry import environment_of
@@ -213,10 +220,27 @@ def _catcher(options: CatchOptions, arm: str, changes: dict[str, Any]) -> tuple[
             f"{options.trained / arm} has no training: run midstride reproduce dynamic"
         )
     policy = load(folder.parent)
-    environment = environment_of(folder.parent, options.trust)
-    if not isinstance(environment, TaskSettings):
-        raise ValueError(f"{folder.parent} is a training of {environment.task}, not of catch")
+    environment = _checked(environment_of(folder.parent, options.trust), folder.parent, arm, mode)
     return (
         TaskVectorEnv(environment, 1, 1, "Disabled"),
         lambda observation, envs: policy(observation),
     )
+
+
+def _checked(environment: Environment, folder: Path, arm: str, mode: str) -> TaskSettings:
+    """The environment of a training; an error if it is not what the title over its film says."""
+    from midstride.tasks.settings import TaskSettings
+
+    wanted = f"{folder} is no training of {arm} of midstride reproduce dynamic"
+    if not isinstance(environment, TaskSettings) or environment.task != "catch":
+        raise ValueError(f"{wanted}: its task is {environment.task}, and not catch")
+    timing = environment.timing()
+    found = (environment.mode, round(1000 * timing.latency_high_s), bool(environment.knowledge))
+    knows = "knowing" in arm
+    if found != (mode, 100, knows) or timing.latency_bounds_ticks[0] != round(0.1 / timing.tick_s):
+        raise ValueError(
+            f"{wanted}: it has mode {found[0]}, latency {environment.latency} and "
+            f"{'some' if found[2] else 'no'} knowledge, and not {mode}, 100ms and "
+            f"{'some' if knows else 'none'}"
+        )
+    return environment

@@ -25,7 +25,7 @@ from midstride.envs.steps import WholeSteps
 from midstride.flight_of_one import FlightOfOne
 from midstride.knowledge import Layout, check_features, vector_to_go
 from midstride.latency import LatencyModel, loses
-from midstride.timing import Thinker, Timing
+from midstride.timing import Mode, Thinker, Timing, check_mode
 
 Array = NDArray[np.float64]
 Info = dict[str, Any]
@@ -52,6 +52,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     step_s: seconds that a step of the environment lasts, where it does not say so itself (`dt`).
         Given for a MuJoCo environment, its whole steps are the ticks too
     thinker: pipelined (observes every period) or serial (observes when the last thought is over)
+    mode: concurrent, or hold: `hold`, which must be given, is done from each observation to the
+        switch, and then the action for the period. Every latency is a whole number of the
+        environment's own steps
     hold: the action before the first decision arrives (default: zeros, within bounds; of discrete
         actions the first). Of a MuJoCo environment the control of its actuators (default: motors
         get zero, position actuators stay where they are)
@@ -87,6 +90,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         period: float | None = None,
         step_s: float | None = None,
         thinker: Thinker = "pipelined",
+        mode: Mode = "concurrent",
         hold: Any = None,
     ) -> None:
         knowledge = check_features(knowledge)
@@ -100,6 +104,7 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             "period": period,
             "step_s": step_s,
             "thinker": thinker,
+            "mode": mode,
             "hold": hold,
         }
         gymnasium.utils.RecordConstructorArgs.__init__(self, **self._arguments)
@@ -107,7 +112,12 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         gymnasium.Wrapper.__init__(self, env)
         inside = isinstance(env.unwrapped, MovesByTicks) and step_s is None
         own = mujoco_time(env, tick) if inside else steps_time(env, step_s, tick)
-        self.timing = own.timing(latency, period, thinker)
+        self._holds = check_mode(mode) == "hold"
+        if self._holds and hold is None:
+            raise ValueError(
+                "what rest is for this environment is not known: mode hold needs it as hold="
+            )
+        self.timing = own.timing(latency, period, thinker, mode)
         longest = self.timing.latency_bounds_ticks[1]
         # An environment may move by less than its period in a step: then more are pending.
         self._flight = FlightOfOne(most_pending=longest + 2)
@@ -198,6 +208,9 @@ class Concurrent(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         stale = flight.stale
         code = None if knower is None else knower.code.of(action)
         way = self._way
+        if self._holds:
+            flight.rest()
+            way.rest()
         observation, reward, before, terminated, truncated, own_info, ticks = way.live(
             action, code, latency, interval, lost
         )

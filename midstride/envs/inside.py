@@ -63,6 +63,10 @@ class InsideSteps:
         """An episode has begun: nothing is in flight."""
         self.plant.hold()
 
+    def rest(self) -> None:
+        """A robot that holds: what is done before any decision pre-empts what was in force."""
+        self.plant.rest()
+
     def live(self, action: Any, code: Any, latency: int, interval: int, lost: bool) -> Lived:
         """From this capture to the next, `interval` ticks later, or to the end of the episode."""
         self._decision, self._decided = (code, latency, lost), False

@@ -21,7 +21,7 @@ from midstride.seconds import (
     format_s,
     whole_ticks,
 )
-from midstride.timing import Thinker, Timing
+from midstride.timing import Mode, Thinker, Timing
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,13 @@ class OwnTime:
     longest_s: float | None = None  # of an episode
 
     def timing(
-        self, latency: float | LatencyModel, period_s: float | None, thinker: Thinker
+        self,
+        latency: float | LatencyModel,
+        period_s: float | None,
+        thinker: Thinker,
+        mode: Mode = "concurrent",
     ) -> Timing:
-        """Timing with a period of whole steps, by default one."""
+        """Timing with a period of whole steps, by default one; in hold also with such latencies."""
         step_s = self.ticks * self.tick_s
         if period_s is None:
             period_s = step_s
@@ -56,8 +60,16 @@ class OwnTime:
                 f"a latency of {format_s(high_s)} is as long as an episode, which lasts "
                 f"{format_s(self.longest_s)} at most: {meant}"
             )
+        if mode == "hold":
+            for value_s in model.values_s:
+                if whole_ticks(value_s, step_s) is None:
+                    raise ValueError(
+                        f"a latency of {format_s(value_s)} is not a whole number of the "
+                        f"environment's own steps of {format_s(step_s)}, and in mode hold every "
+                        "step must be all rest or all action"
+                    )
         try:
-            return Timing(model, period_s=period_s, tick_s=self.tick_s, thinker=thinker)
+            return Timing(model, period_s=period_s, tick_s=self.tick_s, thinker=thinker, mode=mode)
         except DoesNotFit as error:
             raise ValueError(f"{error}{self._remedy(model)}") from None
 

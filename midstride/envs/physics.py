@@ -84,8 +84,12 @@ class Physics:
             self._env.data.ctrl[:] = self.control
 
     def hold(self) -> None:
-        """Nothing is in force: motors get zero; position actuators the control to stay put."""
+        """An episode has begun, and nothing is in force."""
         self.warnings.forget(self._env.data)
+        self.rest()
+
+    def rest(self) -> None:
+        """Nothing is in force: motors get zero; position actuators the control to stay put."""
         if self._hold is not None:
             self.control = self._hold
             return

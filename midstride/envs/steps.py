@@ -42,6 +42,10 @@ class WholeSteps:
         """An episode has begun: nothing is in flight."""
         self._action, self._observation = self._hold, observation
 
+    def rest(self) -> None:
+        """A robot that holds: `hold` pre-empts what was in force."""
+        self._action = self._hold
+
     def live(self, action: Any, code: Any, latency: int, interval: int, lost: bool) -> Lived:
         """From this capture to the next, `interval` ticks later, or to the end of the episode."""
         check_finite(action)

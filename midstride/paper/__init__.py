@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "claims": "midstride.paper.claims",
     "baselines": "midstride.paper.baselines",
     "dynamic": "midstride.paper.dynamic",
+    "bounce": "midstride.paper.bounce",
     "spread": "midstride.paper.spread",
     "balance": "midstride.paper.balance",
     "conveyor": "midstride.paper.conveyor",

@@ -102,7 +102,7 @@ def render(output: Path, console: Console) -> None:
     found: dict[str, dict[str, np.ndarray]] = {}
     for (arm, speed), trainings in groups.items():
         found.setdefault(arm, {})[speed] = np.array([np.mean(one) for one in trainings])
-    seeds = len(next(iter(groups.values())))
+    seeds = min(map(len, groups.values()))
     title = f"conveyor: grasped, by the speed of the belt{sketch(seeds)}"
     show_table(title, list(table_rows(found)), output / "table.md", console)
     held = verdicts_of(found, seeds)

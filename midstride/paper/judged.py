@@ -15,18 +15,25 @@ from midstride.disk.code import code_version
 from midstride.disk.files import write_whole
 from midstride.disk.read import Missing, check_record, damage_of, read_json
 from midstride.learn.agents import Training
-from midstride.learn.trainer import final_episodes
+from midstride.learn.trainer import FINAL_EPISODES, final_episodes
+from midstride.measure.evaluate import evaluate_in
 from midstride.policies import load
 from midstride.settings import checked
 from midstride.sweep.spec import slug
 
 
-def judged(training: Training, folder: Path, name: str, **changes: Any) -> dict[str, Any]:
-    """Returns and measures of the final episodes of a run, in its environment with changes."""
+def judged(
+    training: Training, folder: Path, name: str, seed: int | None = None, /, **changes: Any
+) -> dict[str, Any]:
+    """Returns and measures of the final episodes of a run, in its environment with changes.
+
+    seed: of other episodes than those that every run is judged by, and as many
+    """
     environment = replace(training.environment, **changes)
     path = folder / f"judged-{slug(name)}.json"
     about = {"code": code_version(), "hash": training.hash, "environment": environment.to_dict()}
-    about = json.loads(json.dumps(about))
+    own = {} if seed is None else {"seed": seed}
+    about = json.loads(json.dumps({**about, **own}))
     with suppress(Missing):
         record = read_json(path, {"about": dict, "returns": tuple[float, ...], "measures": dict})
         if record["about"] == about:
@@ -35,7 +42,11 @@ def judged(training: Training, folder: Path, name: str, **changes: Any) -> dict[
                 for measure, values in record["measures"].items():
                     checked(measure, values, tuple[float, ...])
             return record
-    episodes = final_episodes(load(folder), environment, training.run)
+    if seed is None:
+        episodes = final_episodes(load(folder), environment, training.run)
+    else:
+        count = FINAL_EPISODES * training.run.evaluation_episodes
+        episodes = evaluate_in(load(folder), environment, count, seed)
     record = {
         "about": about,
         "returns": [episode.total for episode in episodes],

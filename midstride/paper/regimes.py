@@ -40,6 +40,7 @@ from midstride.paper.study import (
 )
 from midstride.policies import load
 from midstride.report.curves import save_figure
+from midstride.report.parts import p_text
 from midstride.scale.words import format_return
 from midstride.seconds import format_s
 from midstride.settings import Range
@@ -167,8 +168,7 @@ def verdicts(lines: list[Line], seeds: int) -> list[dict[str, str]]:
     for line, p in zip(lines, adjusted, strict=True):
         share = float(line.first.mean() / line.second.mean())
         held = "too few" if seeds < FEW else ("yes" if p <= ALPHA else "not shown")
-        told = f"{p:.3f}" if np.isfinite(p) else "-"
         rows.append(
-            {"expected": line.text, "found": f"{share:.0%}", "p (Holm)": told, "held": held}
+            {"expected": line.text, "found": f"{share:.0%}", "p (Holm)": p_text(p), "held": held}
         )
     return rows

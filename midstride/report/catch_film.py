@@ -21,8 +21,8 @@ Choose = Callable[[Any, TaskVectorEnv], NDArray[Any]]  # observations, environme
 
 FPS = 25.0
 FRAME_S = 0.02  # of the world: it is filmed at half its speed
-_WIDTH, _HEIGHT, _BELOW = 400, 280, 90
-_VIEW = Viewpoint(position=(0, -2.75, 0.4), target=(0, 0, 0.4), fov_deg=38)
+_WIDTH, _HEIGHT, _BELOW, _AXIS = 400, 280, 106, 38
+_VIEW = Viewpoint(position=(0, -3.1, 0.4), target=(0, 0, 0.4), fov_deg=38)
 _THINK, _MOVE, _REST, _NOW = "#9aa5b1", "#59a14f", "#e3e6ea", (200, 30, 30)
 _TRAIL = (240, 150, 40)
 _LAST_S = 1.0  # of the world: how long a timeline is
@@ -112,7 +112,7 @@ def film(throws: Sequence[tuple[Throw, Image]]) -> Image:
             below = below.copy()
             now_s = min(k * FRAME_S, throw.end_s)
             x = int(left + (right - left) * now_s / _LAST_S)
-            below[-_BELOW + 2 : -16, x : x + 2] = _NOW
+            below[-_BELOW + 2 : -_AXIS + 6, x : x + 2] = _NOW
             shown.append(np.concatenate([below[:-_BELOW], picture, below[-_BELOW:]]))
         panels.append(np.stack(shown))
     return np.concatenate(panels, axis=2)
@@ -132,13 +132,17 @@ def _panel(throw: Throw, ended: bool) -> tuple[Image, float, float]:
         0.5, 1 - 33 / height, verdict, ha="center", va="center", fontsize=11, color=colour,
         weight="bold",
     )  # fmt: skip
-    axes = figure.add_axes((0.17, 22 / height, 0.79, (_BELOW - 28) / height))
+    axes = figure.add_axes((0.17, _AXIS / height, 0.79, (_BELOW - _AXIS - 6) / height))
     axes.broken_barh([(0, throw.end_s)], (0.1, 0.8), color=_REST)
-    axes.broken_barh(throw.motions, (0.1, 0.8), color=_MOVE, lw=0)
+    in_force = [(at_s, min(for_s, throw.end_s - at_s)) for at_s, for_s in throw.motions]
+    in_force = [(at_s, for_s) for at_s, for_s in in_force if for_s > 0]
+    axes.broken_barh(in_force, (0.1, 0.8), color=_MOVE, lw=0)
     for k, (capture_s, seconds) in enumerate(throw.thoughts):
         pale = 1.0 if k % 2 == 0 else 0.6
+        seconds = max(0.0, min(seconds, throw.end_s - capture_s))
         axes.broken_barh([(capture_s, seconds)], (1.1, 0.8), color=_THINK, alpha=pale, lw=0)
-    axes.set(xlim=(0, _LAST_S), ylim=(0, 2), yticks=[0.5, 1.5], yticklabels=["moves", "thinks"])
+    axes.set(xlim=(0, _LAST_S), ylim=(0, 2), yticks=[0.5, 1.5], yticklabels=["in force", "thinks"])
+    axes.set_xlabel("time, s", fontsize=8, labelpad=1)
     axes.tick_params(labelsize=8, length=2)
     axes.spines[["top", "right"]].set_visible(False)
     canvas = FigureCanvasAgg(figure)

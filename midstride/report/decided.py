@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,26 +72,43 @@ def sensitivity(design: Mapping[str, Any], returns: Mapping[str, Array]) -> tupl
     return shares, compared if asked else []
 
 
-def strata(rows: Rows, design: Mapping[str, Any], draws: Sequence[int]) -> Lines:
-    """Mean returns by latency and by execution of the draws, in every arm."""
-    controls = set(design.get("controls", []))
+def strata(rows: Rows, design: Mapping[str, Any], draws: Sequence[int]) -> tuple[Lines, Lines]:
+    """Mean returns by latency and by execution of the draws; the comparisons among those alone.
+
+    Their intervals are of the draws of a stratum; nothing was decided by them.
+    """
     kept = [row for row in rows if int(row["draw"]) in set(draws) and row["status"] == "done"]
     arms = list(dict.fromkeys(row["arm"] for row in kept))
-    # A control is at latency 0 by itself; it is of the stratum of the draw that it belongs to.
-    where = {row["draw"]: row for row in kept if row["arm"] not in controls}
-    lines: Lines = [["draws with", "how many", *(_short(arm) for arm in arms)]]
+    asked = [(one["arm"], one["other"]) for one in design.get("compare", [])]
+    asked = [pair for pair in asked if {*pair} <= {*arms}]
+    means: Lines = [["draws with", "how many", *(_short(arm) for arm in arms)]]
+    apart: Lines = [["draws with", "compared", "against", "difference of mean returns"]]
+    for name, there in _strata(kept, set(design.get("controls", []))):
+        found = {
+            arm: {r["draw"]: float(r["mean_return"]) for r in kept
+                  if r["arm"] == arm and r["draw"] in there}
+            for arm in arms
+        }  # fmt: skip
+        cells = [format_return(float(np.mean([*v.values()]))) if v else "-" for v in found.values()]
+        means.append([name, str(len(there)), *cells])
+        for arm, other in asked:
+            both = [draw for draw in found[arm] if draw in found[other]]
+            if len(both) > 1:
+                each = mean_of(np.array([found[arm][draw] - found[other][draw] for draw in both]))
+                apart.append([name, arm, other, spread_text(each, "+")])
+    return means if len(means) > 1 else [], apart if len(apart) > 1 else []
+
+
+def _strata(rows: Rows, controls: set[str]) -> Iterator[tuple[str, set[str]]]:
+    """What draws have in common, and which have it.
+
+    A control is at latency 0 by itself; it is of the stratum of the draw that it belongs to.
+    """
+    where = {row["draw"]: row for row in rows if row["arm"] not in controls}
     for name in ("latency", "execution"):
-        if name not in rows[0]:
-            continue
-        for value in sorted({row[name] for row in where.values()}, key=_size):
-            there = {draw for draw, row in where.items() if row[name] == value}
-            cells = [
-                [float(r["mean_return"]) for r in kept if r["arm"] == arm and r["draw"] in there]
-                for arm in arms
-            ]
-            means = [format_return(float(np.mean(cell))) if cell else "-" for cell in cells]
-            lines.append([f"{name} {value}", str(len(there)), *means])
-    return lines if len(lines) > 1 else []
+        if rows and name in rows[0]:
+            for value in sorted({row[name] for row in where.values()}, key=_size):
+                yield f"{name} {value}", {d for d, row in where.items() if row[name] == value}
 
 
 def _short(arm: str) -> str:

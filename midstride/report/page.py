@@ -38,6 +38,7 @@ REPORT_FILES = (
 Rows = Sequence[Mapping[str, str]]
 _MOST_ARMS, _MOST_PANELS = 64, 128
 _LINES = ("-", "--", ":", "-.")
+_SHORT_NAME = 24  # of an arm: two stand side by side under one panel
 
 
 def write_report(folder: Path, console: Console) -> None:
@@ -78,11 +79,13 @@ def write_report(folder: Path, console: Console) -> None:
         ([p.arm, p.other, *astuple(p.difference), p.better, p.p, p.p_holm] for p in pairs),
     )
     shares, compared = decided.sensitivity(design, by_name)
+    means, apart = decided.strata(rows, design, draws)
     decisions = {
         "What was decided beforehand": ("claims", decided.claims(design, by_name)),
         "How many draws fail": ("sensitivity", shares),
         "Who fails less often": ("sensitivity", compared),
-        "By latency and execution": ("strata", decided.strata(rows, design, draws)),
+        "By latency and execution": ("strata", means),
+        "What was compared, by latency and execution": ("strata", apart),
     }
     for stem in ("claims", "sensitivity", "strata"):
         texts = [markdown_table(lines) for s, lines in decisions.values() if s == stem and lines]
@@ -168,7 +171,7 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
         labels, group = groups([row[name] for row in kept])
         for arm, style in zip(arms, _styles(arms), strict=True):
             of_arm = np.array([row["arm"] == arm for row in kept])
-            if len(set(group[of_arm])) < 2:
+            if not of_arm.any():
                 continue
             returns = np.array([float(row["mean_return"]) for row in kept])
             counts = [int((of_arm & (group == k)).sum()) for k in range(len(labels))]
@@ -191,9 +194,17 @@ def plot_marginals(rows: Rows, draws: Sequence[int], swept: Sequence[str]) -> Fi
         axes.set_axis_off()
     for axes in panels[::columns]:
         axes.set_ylabel("mean return")
-    handles, names = panels[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8)
+    shown: dict[str, Any] = {}
+    for axes in panels:
+        handles, names = axes.get_legend_handles_labels()
+        shown |= dict(zip(names, handles, strict=True))
+    if shown:
+        beside = columns if columns > 1 else 1 + (max(map(len, shown)) < _SHORT_NAME)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.2 * -(-len(shown) // beside))
+        figure.legend(
+            list(shown.values()), list(shown), loc="outside lower center", ncols=beside, fontsize=8
+        )
     return figure
 
 

@@ -42,12 +42,22 @@ class Controlled:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """Episodes that ended by themselves, one a row."""
+
+    start: tuple[Array, Array]  # qpos and qvel with which they began
+    qpos: Array  # after the tick at which it happened
+    qvel: Array
+    after_s: Array  # (n,) from the start to the end of that tick
+    latency_s: float | None  # that all decisions have; None: none, or not always the same
+
+
+@dataclass(frozen=True)
 class Finish:
     """What ends an episode before its time: something that happens at one tick."""
 
     happens: Callable[[Array, Array], NDArray[np.bool_]]  # (qpos, qvel) after a tick -> (...)
-    # (qpos, qvel) at the start, and those of that tick, (n, ...) -> what is measured, (n,) each
-    measures: Callable[[tuple[Array, Array], Array, Array], dict[str, Array]]
+    measures: Callable[[Ended], dict[str, Array]]  # what is measured, (n,) each
 
 
 @dataclass(frozen=True)

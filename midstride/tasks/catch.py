@@ -4,10 +4,15 @@ The cup goes where it is told, first order as the point mass, but no faster than
 episode is one throw: it ends when the ball comes down through the height of the rim, in the cup or
 beside it. Whoever rests while thinking moves less: with a latency t, n decisions and a flight of T
 seconds a robot that holds moves for T - n t, one that thinks while it moves for T - t
-(`reach_m`). Half of the throws are beyond the first and within the second, whatever the period.
+(`reach_m`). Throws are drawn for a latency of 100 ms: half of them are beyond the first, whatever
+its period, and within the second, for periods of up to 120 ms.
 
-`bounce`: on its way the ball meets a wall that is not observed, so that where it comes down is
-known late, and no plan made at the throw is right.
+`drag`: the same with a ball as light as a shuttlecock, which the air slows down.
+
+`bounce`: until the ball is on its way for a while nothing tells whether it meets a wall, by a coin:
+there are two places where it may come down. Of half of the throws a robot that holds reaches at
+most one of the two after that, wherever it waited; one that thinks while it moves, and waited in
+the middle, reaches both.
 """
 
 from __future__ import annotations
@@ -15,14 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from midstride.seconds import format_s
 from midstride.sim.task import (
     Array,
     Controlled,
+    Ended,
     Finish,
     Task,
     Viewpoint,
@@ -41,11 +49,21 @@ FLIGHT_S = (0.6, 0.8)
 BEYOND_HOLD = 0.5  # share of the throws
 MARGIN_M = 0.25  # a miss by this much is hardly better than one by more
 
+DRAG_PER_M = 0.2  # of catch-drag: slows down by this times the speed squared; falls at 7 m/s
+PARTS_S = 0.8  # of catch-bounce: before it comes down the ball meets the wall, or it does not
+
 _GRAVITY = 9.81
 _FROM_M, _HEIGHT_M = 1.5, (0.1, 0.5)  # where balls are thrown: left or right, above the rim
 _RADIUS_M, _BOARD_M = 0.03, 0.02  # of the ball; half of the wall's thickness
+_BALL_KG = 0.05
 _MASS_KG = 3e-9  # of the cup: see pointmass.py
-_HIT_AT_S, _HIT_M_S = (0.25, 0.35), (0.8, 1.6)  # when the ball meets the wall, and how fast
+_BOUNCE_FLIGHT_S, _BOUNCE_TICK_S = (1.05, 1.15), 0.005
+_LEAST_M = 0.1  # half of the way between the two places, at least
+_NEARER_M, _FARTHER_M = 0.02, 0.045  # that bounces come down by, at ticks of 5 ms
+_NO_WALL_M = 10.0  # where the wall is that the ball does not meet
+_RK_STEPS, _AIMS = 20, 8  # of a flight in air, and at its end: within a tenth of a millimetre
+# MuJoCo's air: drag by the area against the wind, nothing else. A body without it is a box to it.
+_AIR = ' fluidshape="ellipsoid" fluidcoef="{} 0 0 0 0"'
 # The wall is a damped spring that pushes and does not pull: a contact lasts about 30 ms.
 _SPRING_PER_S, _FADING = 100.0, 0.12
 
@@ -75,8 +93,47 @@ def bounced() -> tuple[float, float, float]:
     return float(kept), float(angle / (d * _SPRING_PER_S)), float(2 * f * kept / _SPRING_PER_S)
 
 
+def apart_m(speed_m_s: Array | float) -> Array | float:
+    """With the wall and without: half of the way between the places where a ball comes down."""
+    kept, contact_s, depth_s = bounced()
+    return np.abs(speed_m_s) * (PARTS_S - depth_s + kept * (PARTS_S - contact_s)) / 2
+
+
+def fly(place: Any, velocity: Any, for_s: Any, drag_per_m: float) -> tuple[Any, Any]:
+    """Where a ball is after a while, and how fast: x + i z, of one ball or of many.
+
+    Runge and Kutta's fourth order, in steps short enough for a throw.
+    """
+    step_s = for_s / _RK_STEPS
+
+    def acceleration(v: Any) -> Any:
+        return -1j * _GRAVITY - drag_per_m * abs(v) * v
+
+    for _ in range(_RK_STEPS):
+        a = acceleration(velocity)
+        b = acceleration(velocity + a * step_s / 2)
+        c = acceleration(velocity + b * step_s / 2)
+        d = acceleration(velocity + c * step_s)
+        place = place + step_s * velocity + step_s**2 / 6 * (a + b + c)
+        velocity = velocity + step_s / 6 * (a + 2 * b + 2 * c + d)
+    return place, velocity
+
+
 def make(tick_s: float = 0.005) -> Task:
-    return _task("catch", _model(tick_s, wall=False), initial)
+    model = _model(tick_s, wall=False)
+    return _task("catch", model, initial, beyond_hold)
+
+
+@dataclass(frozen=True)
+class Drag:
+    """The same in air."""
+
+    PERIOD_S = PERIOD_S
+
+    @staticmethod
+    def make(tick_s: float = 0.005) -> Task:
+        model = _model(tick_s, wall=False, drag_per_m=DRAG_PER_M)
+        return _task("catch-drag", model, initial_drag, beyond_hold)
 
 
 @dataclass(frozen=True)
@@ -87,16 +144,26 @@ class Bounce:
 
     @staticmethod
     def make(tick_s: float = 0.005) -> Task:
-        return _task("catch-bounce", _model(tick_s, wall=True), initial_bounce)
+        if tick_s > _BOUNCE_TICK_S + 1e-9:
+            raise ValueError(
+                f"a bounce lasts {format_s(round(bounced()[1], 3))}, which ticks of "
+                f"{format_s(tick_s)} do not resolve: catch-bounce needs a tick of at most "
+                f"{format_s(_BOUNCE_TICK_S)}"
+            )
+        model = _model(tick_s, wall=True)
+        return _task("catch-bounce", model, initial_bounce, beyond_hold_after, 1.2)
 
 
-bounce = Bounce()
+drag, bounce = Drag(), Bounce()
 
 
 Draw = Callable[[np.random.Generator, float], tuple[Array, Array]]
+Beyond = Callable[[Ended], NDArray[np.bool_]]
 
 
-def _task(name: str, model: mujoco.MjModel, draw: Draw) -> Task:
+def _task(
+    name: str, model: mujoco.MjModel, draw: Draw, beyond: Beyond, limit_s: float = 1.0
+) -> Task:
     tick_s = float(model.opt.timestep)
     return Task(
         name=name,
@@ -112,7 +179,7 @@ def _task(name: str, model: mujoco.MjModel, draw: Draw) -> Task:
         columns=("cup", "ball_x", "ball_z", "ball_x_velocity", "ball_z_velocity"),
         observation_low=np.full(5, -np.inf),
         observation_high=np.full(5, np.inf),
-        time_limit_s=1.0,
+        time_limit_s=limit_s,
         reward_per_s=1000.0 / tick_s,  # all of it is paid at one tick
         period_s=PERIOD_S,
         initial=lambda rng: draw(rng, tick_s),
@@ -120,14 +187,14 @@ def _task(name: str, model: mujoco.MjModel, draw: Draw) -> Task:
         reward=lambda qpos, qvel: reward(qpos, qvel, tick_s),
         displacements=line_of_displacements,
         marker=marker,
-        viewpoint=Viewpoint(position=(0, -2.9, 0.42), target=(0, 0, 0.42), fov_deg=40),
+        viewpoint=Viewpoint(position=(0, -3.4, 0.55), target=(0, 0, 0.55), fov_deg=40),
         finish=Finish(
-            lambda qpos, qvel: comes_down(qpos, qvel, tick_s), partial(measures, tick_s=tick_s)
+            lambda qpos, qvel: comes_down(qpos, qvel, tick_s), partial(measures, beyond=beyond)
         ),
     )
 
 
-def _model(tick_s: float, wall: bool) -> mujoco.MjModel:
+def _model(tick_s: float, wall: bool, drag_per_m: float = 0.0) -> mujoco.MjModel:
     # As of the point mass: the share of the way that an exponential covers in a tick.
     stiffness = -np.expm1(-tick_s / TAU_S) / tick_s
     spring = f"{-(_SPRING_PER_S**2)} {-2 * _FADING * _SPRING_PER_S}"
@@ -139,18 +206,21 @@ def _model(tick_s: float, wall: bool) -> mujoco.MjModel:
             (side, -rim, 0.01, rim),
             (0, -2 * rim, side + 0.01, 0.01),
         ]
-    ).format(touch='contype="0" conaffinity="0" mass="0"')
+    ).format(touch='contype="0" conaffinity="0" mass="0"' + (_AIR.format(0) if drag_per_m else ""))
+    blunt = drag_per_m * _BALL_KG / (np.pi * _RADIUS_M**2)
     board = f"""
         <body name="wall">
           <joint name="wall" type="slide" axis="1 0 0"/>
-          <geom type="box" pos="0 0 .5" size="{_BOARD_M} .15 .8" mass="1e6" rgba=".7 .45 .3 1"
+          <geom type="box" pos="0 0 1" size="{_BOARD_M} .15 1.5" mass="1e6" rgba="0 0 0 0"
                 solref="{spring}" solimp="0.9999 0.9999 .001" priority="1"
                 contype="1" conaffinity="0" condim="1"/>
         </body>"""
+    # It is not seen either: nothing tells before the bounce.
     contact = "" if wall else '<flag contact="disable"/>'
     xml = f"""
     <mujoco>
-      <option timestep="{tick_s}" integrator="implicitfast" gravity="0 0 {-_GRAVITY}">
+      <option timestep="{tick_s}" integrator="implicitfast" gravity="0 0 {-_GRAVITY}"
+              density="{1 if drag_per_m else 0}">
         {contact}
       </option>
       <worldbody>
@@ -166,8 +236,9 @@ def _model(tick_s: float, wall: bool) -> mujoco.MjModel:
         <body name="ball">
           <joint name="ball_x" type="slide" axis="1 0 0"/>
           <joint name="ball_z" type="slide" axis="0 0 1"/>
-          <geom type="sphere" size="{_RADIUS_M}" mass=".05" rgba=".95 .65 .15 1" contype="0"
-                conaffinity="1" condim="1"/>
+          <geom type="sphere" size="{_RADIUS_M}" mass="{_BALL_KG}" rgba=".95 .65 .15 1"
+                contype="0" conaffinity="1" condim="1"
+                {_AIR.format(blunt) if drag_per_m else ""}/>
         </body>{board if wall else ""}
       </worldbody>
       <actuator>
@@ -180,6 +251,25 @@ def _model(tick_s: float, wall: bool) -> mujoco.MjModel:
 
 def initial(rng: np.random.Generator, tick_s: float) -> tuple[Array, Array]:
     """A throw that comes down within reach; `BEYOND_HOLD` of them out of the reach of hold."""
+    cup, start, height, lands, flight_s = _drawn(rng)
+    rise = _rise(height, flight_s, tick_s)
+    return np.array([cup, start, height]), np.array([0, (lands - start) / flight_s, rise])
+
+
+def initial_drag(rng: np.random.Generator, tick_s: float) -> tuple[Array, Array]:
+    """The same balls, thrown so much harder that they come down there and then."""
+    cup, start, height, lands, flight_s = _drawn(rng)
+    place = complex(start, height)
+    velocity = complex((lands - start) / flight_s, _GRAVITY * flight_s / 2 - height / flight_s)
+    for _ in range(_AIMS):
+        velocity += (lands - fly(place, velocity, flight_s, DRAG_PER_M)[0]) / flight_s
+    # As in `_rise`: the velocity of half a tick earlier.
+    velocity += (1j * _GRAVITY + DRAG_PER_M * abs(velocity) * velocity) * tick_s / 2
+    return np.array([cup, start, height]), np.array([0, velocity.real, velocity.imag])
+
+
+def _drawn(rng: np.random.Generator) -> tuple[float, float, float, float, float]:
+    """Of a throw: where the cup is, from where, from what height, to where, and how long."""
     flight_s = rng.uniform(*FLIGHT_S)
     held, moving = (reach_m(flight_s, LATENCY_S, holds) for holds in (True, False))
     if rng.random() < BEYOND_HOLD:
@@ -189,27 +279,32 @@ def initial(rng: np.random.Generator, tick_s: float) -> tuple[Array, Array]:
     cup = rng.uniform(-0.05, 0.05)
     lands = cup + away * _side(rng)
     start = _FROM_M * _side(rng)
-    height = rng.uniform(*_HEIGHT_M)
-    rise = _rise(height, flight_s, tick_s)
-    return np.array([cup, start, height]), np.array([0, (lands - start) / flight_s, rise])
+    return cup, start, rng.uniform(*_HEIGHT_M), lands, flight_s
 
 
 def initial_bounce(rng: np.random.Generator, tick_s: float) -> tuple[Array, Array]:
-    """A throw that comes down within reach of a cup that waits for the bounce, and then goes.
+    """A throw that meets a wall `PARTS_S` before it comes down, or not, by a coin.
 
-    It sees the bounce a period later at most, and goes a latency after that.
+    Of `BEYOND_HOLD` of the throws the two places are farther apart than a robot that holds reaches,
+    to both sides, from that instant on; and not farther than one that thinks while it moves does
+    from the middle, though it sees the bounce a period after it at the latest.
     """
-    flight_s, hit_s = rng.uniform(0.7, 0.8), rng.uniform(*_HIT_AT_S)
-    kept, contact_s, depth_s = bounced()
-    left_s = flight_s - hit_s - contact_s
+    flight_s, seen_s = rng.uniform(*_BOUNCE_FLIGHT_S), PARTS_S - bounced()[1] - PERIOD_S
+    if rng.random() < BEYOND_HOLD:
+        held = reach_m(PARTS_S, LATENCY_S, holds=True)
+        moving = reach_m(seen_s, LATENCY_S, holds=False)
+        apart = rng.uniform(held + MOUTH_M + _NEARER_M, moving + MOUTH_M - _FARTHER_M)
+    else:  # within hold's reach, although it sees the bounce a latency later
+        apart = rng.uniform(_LEAST_M, reach_m(seen_s - LATENCY_S, LATENCY_S, holds=True))
     cup = rng.uniform(-0.05, 0.05)
-    away = rng.uniform(0, reach_m(left_s - PERIOD_S, LATENCY_S, holds=False))
-    lands = cup + away * _side(rng)
-    speed = rng.uniform(*_HIT_M_S) * _side(rng)  # before the bounce
-    hit = lands + kept * speed * left_s - depth_s * speed
+    middle = cup + rng.uniform(-_LEAST_M, _LEAST_M)
+    speed = _side(rng) * apart / float(apart_m(1.0))
+    start = middle + np.sign(speed) * apart - speed * flight_s
+    wall = start + speed * (flight_s - PARTS_S) + np.sign(speed) * (_RADIUS_M + _BOARD_M)
+    if rng.random() < 0.5:
+        wall = -np.sign(speed) * _NO_WALL_M
     height = rng.uniform(*_HEIGHT_M)
-    board = hit + np.sign(speed) * (_RADIUS_M + _BOARD_M)
-    qpos = np.array([cup, hit - speed * hit_s, height, board])
+    qpos = np.array([cup, start, height, wall])
     return qpos, np.array([0, speed, _rise(height, flight_s, tick_s), 0])
 
 
@@ -264,21 +359,34 @@ def reward(qpos: Array, qvel: Array, tick_s: float) -> Array:
     return np.where(comes_down(qpos, qvel, tick_s), paid, 0.0)
 
 
-def measures(
-    start: tuple[Array, Array], qpos: Array, qvel: Array, tick_s: float
-) -> dict[str, Array]:
-    """Of throws (n, ...) from where they started and where they came down."""
-    missed = missed_m(qpos, qvel)
-    from_qpos, from_qvel = start
-    lasted_s = flight_s(from_qpos[..., 2], from_qvel[..., 2], tick_s)
-    held = np.array([reach_m(one_s, LATENCY_S, holds=True) for one_s in lasted_s])
-    away = np.abs(lands_m(qpos, qvel) - from_qpos[..., 0])
+def measures(ended: Ended, beyond: Beyond) -> dict[str, Array]:
+    """Of throws."""
+    qvel, missed = ended.qvel, missed_m(ended.qpos, ended.qvel)
     return {
         "success": missed <= MOUTH_M,
         "reach_error_m": missed,
         "impact_speed_m_s": np.hypot(qvel[..., 1] - qvel[..., 0], qvel[..., 2]),
-        "beyond_hold": away > held + MOUTH_M,  # at the latency that throws are drawn for
+        "beyond_hold": beyond(ended),
     }
+
+
+def beyond_hold(ended: Ended) -> NDArray[np.bool_]:
+    """Whether no robot that holds could have been there, at the latency of the environment.
+
+    Where that is 0 or changes: at the one that throws are drawn for.
+    """
+    latency_s = LATENCY_S if ended.latency_s is None else ended.latency_s
+    lasted_s = ended.after_s - _since_s(ended.qpos, ended.qvel)
+    held = np.array([reach_m(one_s, latency_s, holds=True) for one_s in lasted_s])
+    away = np.abs(lands_m(ended.qpos, ended.qvel) - ended.start[0][..., 0])
+    return np.asarray(away > held + MOUTH_M)
+
+
+def beyond_hold_after(ended: Ended) -> NDArray[np.bool_]:
+    """The same of one of the two places, wherever the robot was when their ways parted."""
+    latency_s = LATENCY_S if ended.latency_s is None else ended.latency_s
+    held = reach_m(PARTS_S, latency_s, holds=True)
+    return np.asarray(apart_m(ended.start[1][..., 1]) > held + MOUTH_M)
 
 
 def marker(qpos: Array, target: Array) -> Array:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from midstride.envs.learnable import Array, Info, Mask
 from midstride.flight import Ticks
-from midstride.sim.task import Finish, Task
+from midstride.sim.task import Ended, Finish, Task
 
 _JERK_S = 0.02  # between the places that jerk is computed from
 
@@ -20,8 +20,12 @@ class Ending:
     An episode that is finished goes on to the next capture, and ends there; nothing more counts.
     """
 
-    def __init__(self, task: Task, finish: Finish, n: int, limit_ticks: int) -> None:
+    def __init__(
+        self, task: Task, finish: Finish, n: int, limit_ticks: int, latency_s: float | None
+    ) -> None:
+        """latency_s: that all decisions have, if it is always the same"""
         self._finish, self._controlled = finish, task.controlled.qpos
+        self._latency_s = latency_s
         self.tick_s = task.model.opt.timestep
         self.over = np.zeros(n, bool)
         self._after_ticks = np.zeros(n, np.int64)  # the start of the episode
@@ -55,8 +59,9 @@ class Ending:
         """What is measured of episodes that end now; of others, and of what never came, nothing."""
         ids = np.flatnonzero(ended & self.over)
         after = np.where(self.over, self._after_ticks, now)
-        start = self._start[0][ids], self._start[1][ids]
-        found: dict[str, Any] = self._finish.measures(start, self._end[0][ids], self._end[1][ids])
+        start, end = ((qpos[ids], qvel[ids]) for qpos, qvel in (self._start, self._end))
+        after_s = self._after_ticks[ids] * self.tick_s
+        found: dict[str, Any] = self._finish.measures(Ended(start, *end, after_s, self._latency_s))
         found["jerk"] = self._jerk(ids)
         info: Info = {"duration_s": after * self.tick_s}
         for name, values in found.items():

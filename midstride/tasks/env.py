@@ -84,7 +84,9 @@ class TaskVectorEnv(ManyEnvs):
         size = dims + len(self.layout.action)
         holds = timing.mode == "hold"
         self.flight = Flight(num_envs, (size,), timing.most_pending, holds=holds)
-        self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads))
+        shortest, longest_ticks = timing.latency_bounds_ticks
+        always_s = timing.latency_high_s if shortest == longest_ticks > 0 else None
+        self.plant = TaskPlant(self.task, self.flight, check_count("threads", threads), always_s)
         self._past = Past(self.layout, num_envs)
         self._base = np.zeros((num_envs, len(self.layout.base)), np.float32)
         self._pictures: Pictures | None = None

@@ -36,11 +36,16 @@ class Snapshot:
 class TaskPlant:
     """Physics of `n` environments of one task; rewards are summed before and after the switch."""
 
-    def __init__(self, task: Task, flight: Flight, threads: int) -> None:
+    def __init__(
+        self, task: Task, flight: Flight, threads: int, latency_s: float | None = None
+    ) -> None:
+        """latency_s: that all decisions have, if it is always the same"""
         self.task, self._flight = task, flight
         limit_ticks = round(task.time_limit_s / task.model.opt.timestep)
         finish = task.finish
-        self.ending = None if finish is None else Ending(task, finish, flight.n, limit_ticks)
+        self.ending = None
+        if finish is not None:
+            self.ending = Ending(task, finish, flight.n, limit_ticks, latency_s)
         self.batch = Batch(task.model, flight.n, threads)
         self.qpos = self.batch.bind("qpos")
         self.qvel = self.batch.bind("qvel")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from midstride.envs.learnable import Environment, LearnableEnvs
@@ -19,6 +19,7 @@ TASKS: dict[str, Any] = {
     "cartpole": cartpole,
     "pendulum": pendulum,
     "catch": catch,
+    "catch-drag": catch.drag,
     "catch-bounce": catch.bounce,
     "balance": balance,
 }
@@ -32,7 +33,7 @@ class TaskSettings(Environment):
     times: ClassVar[tuple[str, ...]] = ("execution", "period", "tick")
     bytes_each: ClassVar[int] = 6_000  # of memory that one of many takes, about (measured)
     task: str = "cartpole"
-    """pointmass, cartpole, pendulum, catch, catch-bounce or balance"""
+    """pointmass, cartpole, pendulum, catch, catch-drag, catch-bounce or balance"""
     latency: Latency = "0"
     """from an observation to the switch to the action chosen on it: 25ms, or episode:0,5ms,25ms
     (drawn at each reset), step:0,5ms,25ms (at each step), jitter:25ms,10ms (evenly around a mean),
@@ -42,7 +43,11 @@ class TaskSettings(Environment):
     period: Time | None = None
     """from one observation to the next (default: the task's own, 50ms, of pointmass, catch and
     balance 100ms)"""
-    mode: Mode = "concurrent"
+    mode: Annotated[
+        Mode,
+        "concurrent or hold (blocking, the world frozen while the policy thinks, is concurrent "
+        "with latency 0)",
+    ] = "concurrent"
     """concurrent: what is in force goes on while the policy thinks; hold: the actuators rest
     meanwhile and the world goes on, then the action runs for the period. Latency 0, the world
     frozen while the policy thinks, is what only a simulation can"""
@@ -70,6 +75,14 @@ class TaskSettings(Environment):
             raise ValueError(
                 f"actions must be from {low} to {high}, or 'continuous', got {self.actions}"
             )
+        if self.observation == "state":
+            usual = {one.name: one.default for one in fields(self)}
+            for name in ("image_size", "frames"):
+                if getattr(self, name) != usual[name]:
+                    raise ValueError(
+                        f"{name} is of pictures, and nothing reads it with observation state: give "
+                        f"observation image, or leave {name} out"
+                    )
         self.timing()  # all times fit, or an error says which do
 
     def timing(self) -> Timing:

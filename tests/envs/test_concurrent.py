@@ -821,3 +821,77 @@ def test_what_is_heavy_is_imported_only_when_it_is_needed():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stderr
+
+
+# --- Hold: the environment rests while the agent thinks
+
+
+class Counter(gymnasium.Env):
+    """Observes what it was told so far, and is paid what it is told now."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Box(-9, 9, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.told = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.told.append(float(action[0]))
+        return np.array([sum(self.told)], np.float32), self.told[-1], False, False, {}
+
+
+@pytest.mark.parametrize(("latency", "period"), [(0.0, 0.2), (0.1, 0.1), (0.2, 0.1), (0.3, 0.2)])
+def test_a_wrapped_environment_that_holds_rests_from_each_capture_to_the_switch(latency, period):
+    env = midstride.Concurrent(
+        Counter(), latency, ("previous_action",), step_s=0.1, period=period, mode="hold",
+        hold=np.full(1, -2.0),
+    )  # fmt: skip
+    env.reset(seed=0)
+    rests, acts = round(latency / 0.1), round(period / 0.1)
+    expected = []
+    for action in (1.0, 3.0, 5.0):
+        observation, reward, *_, info = env.step(np.array([action]))
+        lived = [-2.0] * rests + [action] * acts
+        expected += lived
+        assert env.unwrapped.told == expected
+        assert observation == pytest.approx([sum(expected), action / 9])
+        assert reward == pytest.approx(sum(lived))
+        assert info["reward_before_switch"] == pytest.approx(sum(lived[:rests]))
+        assert info["reward_after_switch"] == pytest.approx(sum(lived[rests:]))
+        assert info["period_s"] == pytest.approx(latency + period)
+        assert info["pending"] == 0
+
+
+@pytest.mark.parametrize("kind", ["motors", "servos"])
+def test_mujoco_that_holds_is_the_bare_environment_told_to_rest_and_then_to_act(kind, servo_xml):
+    """Whole steps of the physics, against the environment itself."""
+
+    def made():
+        if kind == "servos":
+            return Servos(servo_xml)
+        return gymnasium.make("InvertedPendulum-v5", reset_noise_scale=0.02).unwrapped
+
+    bare, rest = made(), np.full(made().model.nu, 0.1)
+    step_s = bare.dt
+    env = midstride.Concurrent(made(), 2 * step_s, mode="hold", hold=rest)
+    env.reset(seed=3)
+    bare.reset(seed=3)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        action = rng.uniform(-0.2, 0.2, bare.action_space.shape)
+        observation = env.step(action)[0]
+        for told in (rest, rest, action):
+            seen = bare.step(told)[0]
+        np.testing.assert_array_equal(observation, seen)
+
+
+def test_what_hold_needs_is_said():
+    with pytest.raises(ValueError, match="mode hold needs it as hold="):
+        midstride.Concurrent(Counter(), 0.1, step_s=0.1, mode="hold")
+    with pytest.raises(ValueError, match="blocking, the world frozen"):
+        midstride.Concurrent(Counter(), 0.1, step_s=0.1, mode="blocking", hold=np.zeros(1))
+    env = gymnasium.make("InvertedPendulum-v5")
+    with pytest.raises(ValueError, match="not a whole number of the environment's own steps"):
+        midstride.Concurrent(env, env.unwrapped.dt / 2, mode="hold", hold=np.zeros(1))

@@ -520,7 +520,7 @@ def test_demonstrations_are_the_same_whatever_is_known(tmp_path, options):
     ("options", "message"),
     [
         ({"image_size": 50}, "image_size that is a multiple of 16, got 50"),
-        ({"mode": "frozen"}, "mode must be one of concurrent, blocking, got 'frozen'"),
+        ({"mode": "frozen"}, "mode must be concurrent or blocking .*, got 'frozen'"),
         ({"demonstration_share": 2}, "demonstration_share must be a number from 0 to 1"),
         ({"samples": 2}, "samples must be a whole number of at least 6"),
         ({"gamma_per_s": 1.0}, "gamma_per_s must be a number from 1e-06 to 0.999999"),

@@ -70,6 +70,24 @@ def test_tables_and_pictures_are_made_again_from_what_was_written(tmp_path):
         assert (tmp_path / name).stat().st_size
 
 
+def test_one_arm_with_too_few_trainings_is_too_few(tmp_path):
+    """A training of eight belts grasped nearly always; hold has three."""
+    rows = [
+        [arm, seed, speed, i, float(i < count), 2.0]
+        for arm, count, seeds in ((TO_GO, 9, 8), (conveyor.HOLD, 1, 3))
+        for seed in range(seeds)
+        for speed in ("0", "0.2")
+        for i in range(10 + seed)
+    ]
+    heading = ["kind", "seed", "belt_m_s", "episode", "success", "duration_s"]
+    write_csv(tmp_path / "episodes.csv", heading, rows)
+    write_csv(tmp_path / "curves.csv", ["kind", "seed", "steps", "success"], [[TO_GO, 0, 1, 0.5]])
+    conveyor.reproduce(conveyor.Options(show=True, output=str(tmp_path)), Console(quiet=True))
+    text = (tmp_path / "expectations.md").read_text()
+    assert text.count("too few") == 2
+    assert "yes" not in text
+
+
 def test_the_picture_has_a_line_for_each_policy():
     axes = conveyor.plot(FOUND).axes[0]
     assert [bars.get_label() for bars in axes.containers] == list(FOUND)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from midstride.cli import main
+from midstride.cli import main, watch
 from midstride.report import catch_film
 from midstride.tasks.catch_scripted import to_the_ball
 from midstride.tasks.env import TaskVectorEnv
+from midstride.tasks.settings import TaskSettings
 
 
 def envs_of(**options):
@@ -46,6 +48,75 @@ def test_a_film_shows_the_ball_coming_down_and_says_what_came_of_it():
     assert film.shape[2] == 2 * frames.shape[2]
     assert len(film) > len(frames)
     assert (film[0, :44] != film[-1, :44]).any()  # the verdict
+
+
+ENVIRONMENTS = {
+    "hold-100-ms": {"latency": "100ms", "mode": "hold"},
+    "unaware-100-ms": {"latency": "100ms"},
+    "knowing-what-is-in-flight-100-ms": {
+        "latency": "100ms", "knowledge": ("previous_action", "selection_time"),
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Folders of trainings, whose policies always do the same; what they say they were made in."""
+    environments = {arm: {"task": "catch", **one} for arm, one in ENVIRONMENTS.items()}
+    for arm in environments:
+        (tmp_path / arm / "0").mkdir(parents=True)
+        (tmp_path / arm / "0" / "config.json").write_text("{}")
+    monkeypatch.setattr("midstride.policies.load", lambda folder: lambda row: np.array([4]))
+    monkeypatch.setattr(
+        "midstride.tasks.registry.environment_of",
+        lambda folder, trust: TaskSettings.from_dict(environments[folder.parent.name]),
+    )
+    return tmp_path, environments
+
+
+def test_trained_catchers_are_thrown_the_same_balls_beyond_the_reach_of_hold(trained, monkeypatch):
+    folder, _ = trained
+    shown = []
+    monkeypatch.setattr(catch_film, "pictures", lambda throw, envs: throw)
+    monkeypatch.setattr(
+        catch_film,
+        "film",
+        lambda throws: shown.append([throw for throw, _ in throws]) or np.zeros((2, 8, 8, 3)),
+    )
+    monkeypatch.setattr("midstride.report.film.save_video", lambda *args: None)
+    monkeypatch.setattr("midstride.report.film.save_image", lambda *args: None)
+    main(["watch", "catch", "--trained", str(folder), "--episodes", "3"])
+    assert len(shown) == 3
+    for throws in shown:
+        assert [throw.title.split()[0] for throw in throws] == ["hold:", "unaware", "knows"]
+        assert all(throw.title.endswith("(DQN)") and throw.beyond_hold for throw in throws)
+        assert (throws[0].places[0] == throws[2].places[0]).all()
+        assert throws[1].places[-1][0] > throws[1].places[0][0] + 0.3  # always to the right
+
+
+@pytest.mark.parametrize(
+    ("arm", "changes", "message"),
+    [
+        ("hold-100-ms", {"task": "cartpole"}, "its task is cartpole, and not catch"),
+        ("hold-100-ms", {"task": "catch-bounce"}, "its task is catch-bounce, and not catch"),
+        ("hold-100-ms", {"mode": "concurrent"}, "it has mode concurrent, .*, and not hold"),
+        ("unaware-100-ms", {"latency": "50ms"}, "latency 50ms and no knowledge, and not"),
+        ("unaware-100-ms", {"latency": "episode:50ms,100ms"}, "latency episode:50ms,100ms"),
+        ("unaware-100-ms", {"knowledge": ("vector_to_go",)}, "some knowledge, and not .* none"),
+        ("knowing-what-is-in-flight-100-ms", {"knowledge": ()}, "no knowledge, and not .* some"),
+    ],
+)
+def test_a_training_that_is_not_what_its_title_says_is_not_filmed(trained, arm, changes, message):
+    folder, environments = trained
+    environments[arm] |= changes
+    options = watch.CatchOptions(trained=folder)
+    with pytest.raises(ValueError, match=message):
+        watch.film_catch(options, Console(quiet=True))
+
+
+def test_without_a_training_nothing_is_filmed(tmp_path):
+    with pytest.raises(ValueError, match=r"hold-100-ms has no training: run midstride reproduce"):
+        watch.film_catch(watch.CatchOptions(trained=tmp_path), Console(quiet=True))
 
 
 @pytest.mark.slow

@@ -149,5 +149,23 @@ def test_controls_belong_to_the_stratum_of_their_draw():
         for arm, value in (("plain", 100), ("blocking", 200))
         for i in range(4)
     ]  # fmt: skip
-    lines = decided.strata(rows, DESIGN, [0, 1, 2, 3])
+    lines, _ = decided.strata(rows, DESIGN, [0, 1, 2, 3])
     assert lines[1:3] == [["latency 5ms", "2", "101", "201"], ["latency 25ms", "2", "102", "202"]]
+
+
+def test_comparisons_are_told_for_each_stratum_alone():
+    """Where pooling would tell of a mean that no latency has."""
+    values = {"plain": (100, 110, 90, 0, 20, 10), "knows": (110, 121, 99, 500, 520, 510)}
+    rows = [
+        {"arm": arm, "draw": str(i), "status": "done", "mean_return": str(value),
+         "latency": ("5ms", "25ms")[i // 3]}
+        for arm, each in values.items()
+        for i, value in enumerate(each)
+    ]  # fmt: skip
+    design = {"compare": [{"arm": "knows", "other": "plain", "expected": "more"}]}
+    _, apart = decided.strata(rows, design, range(6))
+    # 10, 11 and 9: Student's t of 2 degrees of freedom, 4.303 x 1 / sqrt(3)
+    assert apart[1:] == [
+        ["latency 5ms", "knows", "plain", "+10 [+7.52, +12]"],
+        ["latency 25ms", "knows", "plain", "+500 [+500, +500]"],
+    ]

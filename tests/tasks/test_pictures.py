@@ -121,7 +121,7 @@ def test_what_pictures_ought_to_tell_is_the_state():
 
 
 def test_rays_hit_what_mujoco_says_they_hit():
-    envs = TaskVectorEnv("catch", 2, threads=1, latency=0.1, **SMALL)
+    envs = TaskVectorEnv("catch", 2, threads=1, latency=0.1, **{**SMALL, "image_size": 64})
     envs.reset(seed=0)
     for _ in range(3):
         envs.step(np.array([[1.0], [-1.0]]))

@@ -17,6 +17,13 @@ from midstride.timing import Timing, check_shorter
 
 PERIOD_S = 0.3
 EVALUATION_SCENE_COUNT = 512
+_BLOCKING_WORDS = (
+    "concurrent or blocking (which is hold here: the arm rests while it thinks, and nothing else "
+    "moves)"
+)
+_HOLD_WORDS = (
+    "concurrent or hold (blocking, the world frozen while the policy thinks, is hold at latency 0)"
+)
 ObjectSet = Literal["train", "held_out", "household"]
 
 
@@ -30,7 +37,7 @@ class GraspSettings(Environment):
     filmed: ClassVar[str] = "timeline"
     task: Literal["grasp"] = "grasp"
     """grasp"""
-    mode: Literal["concurrent", "blocking"] = "concurrent"
+    mode: Annotated[Literal["concurrent", "blocking"], _BLOCKING_WORDS] = "concurrent"
     """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
     blocking: every action runs to completion and rest, and thinking time passes at rest"""
     latency: Latency = "100ms"
@@ -151,7 +158,7 @@ class ConveyorSettings(GraspSettings):
     own_period_s: ClassVar[float] = 0.1
     task: Literal["conveyor"] = "conveyor"  # type: ignore[assignment]
     """conveyor"""
-    mode: Literal["concurrent", "hold"] = "concurrent"  # type: ignore[assignment]
+    mode: Annotated[Literal["concurrent", "hold"], _HOLD_WORDS] = "concurrent"  # type: ignore[assignment]
     """concurrent: the arm moves on while the policy thinks, and a new action pre-empts the old;
     hold: every action runs to completion and rest, and while the arm thinks at rest the belt goes
     on. With latency 0, which only a simulation has, hold is blocking control: an oracle"""
