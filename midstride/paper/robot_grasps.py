@@ -17,7 +17,7 @@ from midstride.disk.read import Missing, read_text
 from midstride.latency_text import read_latency
 from midstride.learn.agents import Training
 from midstride.policies import load
-from midstride.realtime import wire
+from midstride.realtime import addresses
 from midstride.realtime.clock import Clock, VirtualClock, WallClock
 from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.drive import Run, plan_of
@@ -128,7 +128,7 @@ def served_hand(folder: Path) -> Iterator[RemoteRobot]:
                     told = (place / "said.txt").read_text()[-500:]
                     raise RuntimeError(f"the robot's process did not start: {told}")
                 clock.sleep_until(clock.now_s() + 0.05)
-            with RemoteRobot(f"unix:{place}/robot", wire.read_token(place / "token")) as robot:
+            with RemoteRobot(f"unix:{place}/robot", addresses.read_token(place / "token")) as robot:
                 yield robot
         finally:
             process.terminate()
