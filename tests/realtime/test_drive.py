@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import imageio.v3
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from midstride.knowledge import Layout
 from midstride.latency_text import read_latency
 from midstride.policies import as_policy
 from midstride.realtime import addresses
-from midstride.realtime.bodies import TaskBody
+from midstride.realtime.bodies import GymBody, TaskBody
 from midstride.realtime.clock import VirtualClock, WallClock
 from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.drive import Resting, Run, drive, plan_of
@@ -178,15 +179,24 @@ def test_run_leaves_a_log_a_record_a_page_and_a_film(token, tmp_path):
     assert frames[0].std() > 10
 
 
+SAC = str(Path(__file__).parent.parent / "policies/fixtures/sac.zip")  # of Pendulum-v1
+
+
 def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
-    """Its zip was trained on other columns: the same command says so."""
-    zip_ = Path(__file__).parent.parent / "policies/fixtures/sac.zip"
+    with served(body=GymBody(gymnasium.make("Pendulum-v1"), 0.02)) as server:
+        asked = options(cli.Options, server, token, tmp_path, seconds=0.3)
+        cli.run(replace(asked, policy=SAC, film=False), QUIET)
+    rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
+    assert sum(row["fate"] == "in force" for row in rows) > 3
+    assert len({row["sent"] for row in rows}) > 3
+
+
+def test_a_policy_of_other_columns_arms_nothing(token, tmp_path):
     with served() as server:
         asked = options(cli.Options, server, token, tmp_path)
-        wrong = cli.Options(**{**asked.to_dict(), "policy": str(zip_)})
         with pytest.raises(ValueError, match="the policy observes 3 columns"):
-            cli.run(wrong, QUIET)
-        assert server.robot.watchdog.state == "idle"  # nothing was armed
+            cli.run(replace(asked, policy=SAC), QUIET)
+        assert server.robot.watchdog.state == "idle"
 
 
 def test_calibrate_leaves_a_trace_that_trainings_take(token, tmp_path):
