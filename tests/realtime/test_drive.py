@@ -27,6 +27,7 @@ from midstride.realtime.remote import RemoteRobot
 from midstride.realtime.robot import RobotFault, Stamp
 from midstride.realtime.thinker import ThreadThinker
 from midstride.tasks.settings import TaskSettings
+from tests.realtime.test_one_semantics import Odometer
 from tests.realtime.test_server import TOKEN, served
 from tests.test_examples import load as load_example
 
@@ -179,11 +180,20 @@ def test_run_leaves_a_log_a_record_a_page_and_a_film(token, tmp_path):
     assert frames[0].std() > 10
 
 
-SAC = str(Path(__file__).parent.parent / "policies/fixtures/sac.zip")  # of Pendulum-v1
+SAC = str(Path(__file__).parent.parent / "policies/fixtures/sac.zip")
+
+
+class ItsWorld(Odometer):
+    """With the spaces that the policy in SAC was trained for."""
+
+    def __init__(self):
+        super().__init__(discrete=False)
+        low, high = (np.array(bound, np.float32) for bound in ([-1, -0.25], [2, 0.75]))
+        self.action_space = gymnasium.spaces.Box(low, high)
 
 
 def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
-    with served(body=GymBody(gymnasium.make("Pendulum-v1"), 0.02)) as server:
+    with served(body=GymBody(ItsWorld(), 0.02)) as server:
         asked = options(cli.Options, server, token, tmp_path, seconds=0.3)
         cli.run(replace(asked, policy=SAC, film=False), QUIET)
     rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
