@@ -14,6 +14,9 @@ examples:
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +58,9 @@ class Options(Settings):
     """cartpole: how many discrete displacements it takes (default: continuous ones)"""
     seed: Annotated[int, Range(0)] = 0
     """of how the first episode begins"""
+    attached: bool = False
+    """end when standard input ends: so a program that starts a robot takes it along, however the
+    program ends"""
     log: Path | None = None
     """file for what the actuators were told at every tick (CSV), written when it ends"""
 
@@ -68,6 +74,8 @@ def command(args: Sequence[str], console: Console) -> None:
 def run(options: Options, console: Console) -> None:
     from midstride.realtime.server import serve_body
 
+    if options.attached:
+        threading.Thread(target=_end_with_input, name="input", daemon=True).start()
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
     try:
         serve_body(
@@ -75,7 +83,7 @@ def run(options: Options, console: Console) -> None:
             options.address,
             options.token,
             seconds_of(options.watchdog),
-            lambda line: console.print(plain(line)),
+            lambda line: console.print(plain(line), soft_wrap=True),
             options.seed,
             None if options.log is None else ticks.append,
         )
@@ -83,6 +91,13 @@ def run(options: Options, console: Console) -> None:
         if options.log is not None and ticks:
             _write_log(options.log, ticks)
             console.print(saved(options.log))
+
+
+def _end_with_input() -> None:
+    """Wait until nobody holds the other end of standard input; then end as SIGTERM does."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def body_of(options: Options) -> Body:
