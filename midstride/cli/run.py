@@ -109,9 +109,7 @@ def run(options: Options, console: Console) -> None:
                 transient=True,
                 get_renderable=lambda: _live(done),
             ):
-                drive(
-                    robot, policy, plan, WallClock(), goes_on, done, arm_after_fault=options.arm
-                )
+                drive(robot, policy, plan, WallClock(), goes_on, done, arm_after_fault=options.arm)
         except KeyboardInterrupt as stop:  # the robot was told to stop
             stopped, done.ended = stop, word(number_of(stop))
         except Exception as error:  # of the policy, say

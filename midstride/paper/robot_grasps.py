@@ -180,14 +180,16 @@ def served_hand(folder: Path) -> Iterator[RemoteRobot]:
     It ends when its standard input does: also when this process is killed.
     """
     clock = WallClock()
-    with tempfile.TemporaryDirectory(prefix="midstride-hand-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="midstride-hand-") as name,
+        tempfile.TemporaryFile() as said,
+    ):
         place = Path(name)
         command = [
             sys.executable, "-m", "midstride", "robot", "grasp", "--like", str(folder), "--strange",
             "--address", f"unix:{place}/robot", "--token", f"{place}/token",
             "--watchdog", f"{WATCHDOG_S:g}s", "--attached",
         ]  # fmt: skip
-        said = tempfile.TemporaryFile()  # noqa: SIM115: closed with the process
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT
         )
@@ -204,7 +206,6 @@ def served_hand(folder: Path) -> Iterator[RemoteRobot]:
                 yield robot
         finally:
             end(process)
-            said.close()
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -64,7 +64,7 @@ class Body(Protocol):
         ...
 
     def is_at_rest(self) -> bool:
-        """Whether it has arrived where it was told to go; of one that says so (`Declared.arrives_s`)."""
+        """Whether it has arrived where it was told to go; of one that has `Declared.arrives_s`."""
         ...
 
     def check(self, action: Any) -> Any:
@@ -139,7 +139,7 @@ class GymBody:
 
     def rest(self) -> None:
         self._action = self._resting
-        return None
+        return
 
     def close(self) -> None:
         self._env.close()

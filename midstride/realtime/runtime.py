@@ -188,7 +188,9 @@ class Runtime:
         if self._pace.mode == "hold":
             stays = self._robot.send_action(STAY, Stamp())
             if stays.refused is not None:
-                raise RobotFault(f"the robot does not rest while the policy thinks: {stays.refused}")
+                raise RobotFault(
+                    f"the robot does not rest while the policy thinks: {stays.refused}"
+                )
         elif self._pace.mode == "blocking":
             self._world().pause()
         self._thinker.think(number, seen.captured_s, row)

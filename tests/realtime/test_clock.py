@@ -22,9 +22,12 @@ def readings(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module in modules:
             yield from (f"{node.module}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in modules and node.attr in CLOCKS:
-                yield f"{node.value.id}.{node.attr}"
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in CLOCKS
+            and ast.unparse(node.value) in modules
+        ):
+            yield ast.unparse(node)
 
 
 def test_nothing_that_runs_a_robot_reads_time_but_by_its_clock():

@@ -257,7 +257,9 @@ def test_a_second_robot_at_an_address_leaves_the_first_ones_token(tmp_path, monk
     with served(f"unix:{tmp_path}/robot.socket") as server:
         with pytest.raises(SystemExit):
             main(["robot", "cartpole"])
-        with RemoteRobot(str(server.address), addresses.read_token(tmp_path / "robot.token")) as robot:
+        with RemoteRobot(
+            str(server.address), addresses.read_token(tmp_path / "robot.token")
+        ) as robot:
             assert robot.get_observation().state == "idle"
 
 

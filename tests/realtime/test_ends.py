@@ -268,7 +268,7 @@ def test_after_a_fault_drive_does_not_arm_by_itself():
     plan = plan_of(robot.declared, None, "concurrent", 0.05)
     asked = robot, as_policy(push), plan, clock, lambda run: run.captures < 3
     thinks = {"thinks": lambda policy: Hanging(clock)}
-    with pytest.raises(ValueError, match="stopped after a fault: no fresh command.*arm_after_"):
+    with pytest.raises(ValueError, match=r"stopped after a fault: no fresh command.*arm_after_"):
         drive(*asked, **thinks)
     assert robot.watchdog.state == "stopped"
     drive(*asked, **thinks, arm_after_fault=True)

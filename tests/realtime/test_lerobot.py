@@ -213,7 +213,7 @@ def test_who_moves_is_not_armed_anew_from_where_it_was_measured():
 
 
 def test_the_world_of_a_real_arm_does_not_wait():
-    clock, arm, robot = served_arm()
+    clock, _, robot = served_arm()
     robot.arm()
     robot.send_action([90.0, 90.0], Stamp(0, clock.now_s()))
     ticks(clock, robot, 5)
