@@ -9,6 +9,7 @@ stopped until it is armed again. Ctrl-C ends it.
 examples:
   midstride robot cartpole
   midstride robot grasp --like runs/grasp
+  midstride robot grasp --like runs/blocking --watchdog 2s
   midstride robot cartpole --actions 5 --address ws://127.0.0.1:8765 --watchdog 150ms
 """
 

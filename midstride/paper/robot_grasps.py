@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from midstride.disk.read import Missing, read_text
 from midstride.disk.runs import claimed
 from midstride.latency_text import read_latency
 from midstride.learn.agents import Training
+from midstride.learn.signals import interrupt
 from midstride.policies import load
 from midstride.realtime import addresses
 from midstride.realtime.clock import Clock, VirtualClock, WallClock
@@ -86,7 +88,7 @@ def grasps_of_all(
         ]
     context = multiprocessing.get_context("spawn")
     # A process for each robot's client too: in one, the clients' threads would make each other late
-    with ProcessPoolExecutor(robots, context, die_with_parent) as pool:
+    with ProcessPoolExecutor(robots, context, _begin_client) as pool:
         try:
             coming = [pool.submit(_all_grasps, job, count, strange) for job in jobs]
             said = f"grasping with {robots} robots"
@@ -96,6 +98,13 @@ def grasps_of_all(
             for child in multiprocessing.active_children():
                 child.terminate()  # grasps are kept one by one
             raise
+
+
+def _begin_client() -> None:
+    """In a process of its own: it ends with its parent, and takes its robot along."""
+    die_with_parent()
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
 
 
 def _all_grasps(job: Job, count: int, strange: Strange) -> list[Grasp]:

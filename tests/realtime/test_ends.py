@@ -20,6 +20,7 @@ from midstride.realtime.robot import RobotFault, Stamp
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
 from midstride.realtime.server import RobotServer, serve_body
+from midstride.realtime.thinker import Thought
 from tests.realtime.test_drive import QUIET, options, push
 from tests.realtime.test_drive import token as token  # a fixture
 from tests.realtime.test_lerobot import JOINTS, TICK_S, served_arm, ticks
@@ -211,8 +212,6 @@ class Hanging:
         pass
 
     def think(self, number, captured_s, row):
-        from midstride.realtime.thinker import Thought
-
         if number == 0:
             action = np.zeros(1, np.float32)
             self._first = [Thought(0, (action,), captured_s, captured_s, captured_s)]
@@ -284,8 +283,6 @@ def test_a_thought_that_was_overtaken_is_not_what_was_decided_last():
             self.given = []
 
         def think(self, number, captured_s, row):
-            from midstride.realtime.thinker import Thought
-
             action = np.array([0.1 * (number + 1)], np.float32)
             self.given.append(Thought(number, (action,), captured_s, captured_s, captured_s))
             if number % 2:
