@@ -26,7 +26,7 @@ import numpy as np
 from attacks.robot_judge import judge
 from attacks.robot_messages import from_a_client, from_a_stranger, garbage
 from midstride.disk.files import commit, machine, versions, write_whole
-from midstride.realtime import wire
+from midstride.realtime import addresses
 from midstride.realtime.remote import RemoteRobot
 from midstride.realtime.robot import RobotFault, Stamp
 
@@ -104,7 +104,7 @@ def _serve(place: Path) -> subprocess.Popen[bytes]:
 
 
 def _token(place: Path) -> str:
-    return wire.read_token(place / "token")
+    return addresses.read_token(place / "token")
 
 
 # --- Clients that go wrong -----------------------------------------------------------------------

@@ -21,11 +21,12 @@ def garbage(rng: random.Random) -> bytes | str:
     """A message that is none, in one of many ways."""
     kinds: list[Callable[[], bytes | str]] = [
         lambda: rng.randbytes(rng.randrange(0, 60)),
-        lambda: _pack({**_ACT, "number": rng.choice([-2, 2**53, 1.5, "0", None])}),
+        lambda: _pack({**_ACT, "number": rng.choice([-1, -2, 2**53, 1.5, "0", None])}),
         lambda: _pack({**_ACT, "action": rng.choice(["left", [[0.1]], None, {}])}),
         lambda: _pack({**_ACT, "action": [0.1] * 257}),
         lambda: _pack({**_ACT, "more": 1}),
         lambda: _pack({**_ACT, "type": rng.choice(["act", "Shell", "", 7])}),
+        lambda: _pack({"type": "Stay", "number": -1, "action": [0.5]}),
         lambda: _pack({"type": "Order", "word": rng.choice(["fly", "armed", ""])}),
         lambda: _pack({"type": "Draw", "index": rng.choice([-1, 2**53, 0.5, None, "0"])}),
         lambda: _pack({"type": "Recall", "first": rng.choice([-1, 2**53, [0], "0"])}),

@@ -43,7 +43,7 @@ class Nothing:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
-        self.declared = Declared("nothing", _BOX, _BOX, (), _ZEROS)
+        self.declared = Declared("nothing", _BOX, _BOX, ())
 
     def connect(self) -> None: ...
     def arm(self) -> None: ...

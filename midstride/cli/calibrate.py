@@ -57,7 +57,8 @@ def run(options: Options, console: Console) -> None:
                 update(len(so_far.decisions))
                 return len(so_far.decisions) < options.decisions
 
-            done = drive(Resting(robot), policy, plan, WallClock(), goes_on)
+            resting, clock = Resting(robot), WallClock()
+            done = drive(resting, policy, plan, clock, goes_on, arm_after_fault=options.arm)
     if done.ended:
         raise ValueError(f"the robot stopped after {len(done.decisions)} decisions: {done.ended}")
     count = write_trace(options.output, done.decisions)

@@ -9,11 +9,15 @@ stopped until it is armed again. Ctrl-C ends it.
 examples:
   midstride robot cartpole
   midstride robot grasp --like runs/grasp
+  midstride robot grasp --like runs/blocking --watchdog 2s
   midstride robot cartpole --actions 5 --address ws://127.0.0.1:8765 --watchdog 150ms
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,6 +59,9 @@ class Options(Settings):
     """cartpole: how many discrete displacements it takes (default: continuous ones)"""
     seed: Annotated[int, Range(0)] = 0
     """of how the first episode begins"""
+    attached: bool = False
+    """end when standard input ends: so a program that starts a robot takes it along, however the
+    program ends"""
     log: Path | None = None
     """file for what the actuators were told at every tick (CSV), written when it ends"""
 
@@ -68,6 +75,8 @@ def command(args: Sequence[str], console: Console) -> None:
 def run(options: Options, console: Console) -> None:
     from midstride.realtime.server import serve_body
 
+    if options.attached:
+        threading.Thread(target=_end_with_input, name="input", daemon=True).start()
     ticks: deque[Tick] = deque(maxlen=_LONGEST_LOG)
     try:
         serve_body(
@@ -75,7 +84,7 @@ def run(options: Options, console: Console) -> None:
             options.address,
             options.token,
             seconds_of(options.watchdog),
-            lambda line: console.print(plain(line)),
+            lambda line: console.print(plain(line), soft_wrap=True),
             options.seed,
             None if options.log is None else ticks.append,
         )
@@ -83,6 +92,13 @@ def run(options: Options, console: Console) -> None:
         if options.log is not None and ticks:
             _write_log(options.log, ticks)
             console.print(saved(options.log))
+
+
+def _end_with_input() -> None:
+    """Wait until nobody holds the other end of standard input; then end as SIGTERM does."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def body_of(options: Options) -> Body:

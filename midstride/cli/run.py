@@ -100,6 +100,8 @@ def run(options: Options, console: Console) -> None:
         plan = plan_for(robot, trained, options, mode)
         goes_on = lambda so_far: so_far.lasted_s < options.seconds  # noqa: E731
         stopped: KeyboardInterrupt | None = None
+        name = Path(options.policy).stem
+        about = options.to_dict() | _texts(options) | {"mode": mode}
         try:
             with Live(
                 console=console,
@@ -107,15 +109,20 @@ def run(options: Options, console: Console) -> None:
                 transient=True,
                 get_renderable=lambda: _live(done),
             ):
-                drive(robot, policy, plan, WallClock(), goes_on, done)
+                drive(robot, policy, plan, WallClock(), goes_on, done, arm_after_fault=options.arm)
         except KeyboardInterrupt as stop:  # the robot was told to stop
             stopped, done.ended = stop, word(number_of(stop))
-        name = Path(options.policy).stem
+        except Exception as error:  # of the policy, say
+            done.ended = f"{type(error).__name__}: {error}"
+            raise
+        finally:  # before anything else can go wrong, a film say
+            if done.began_s:
+                write_run(options.output, done, name, about)
         film = options.output / FILM
         title = f"{name}, {mode}"
         is_filmed = options.film and stopped is None and _film(robot, done, film, title, console)
-    about = options.to_dict() | _texts(options) | {"mode": mode}
-    write_run(options.output, done, name, about, is_filmed)
+    if is_filmed:
+        write_run(options.output, done, name, about, is_filmed)
     _show(done, console)
     files = "/run.html, decisions.csv, run.json" + ", film.mp4" * is_filmed
     console.print(saved(options.output, files))
@@ -189,10 +196,10 @@ def policy_of(options: RobotOptions) -> tuple[Any, Any, bool]:
 
 def connected(options: RobotOptions) -> RemoteRobot:
     """The robot at the address; it is connected where this is entered."""
-    from midstride.realtime import wire
+    from midstride.realtime import addresses
     from midstride.realtime.remote import RemoteRobot
 
-    return RemoteRobot(options.robot, wire.read_token(options.token))
+    return RemoteRobot(options.robot, addresses.read_token(options.token))
 
 
 def plan_for(
@@ -209,10 +216,6 @@ def plan_for(
     seen = robot.get_observation()
     if seen.state == "armed":
         raise ValueError("the robot is armed already: stop it first")
-    if seen.fault is not None and not options.arm:
-        raise ValueError(
-            f"the robot is {seen.state} after a fault: {seen.fault}; look at it, and add --arm"
-        )
     if options.seed is not None:
         robot.reset(options.seed)
     return plan

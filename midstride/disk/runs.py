@@ -199,7 +199,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claimed(folder: Path, doing: str = "training") -> Iterator[None]:
     """Hold a folder for one training: a second one in it would spoil both.
 
     The claim ends with the process, however it ends. Where folders cannot be locked (some network
@@ -213,7 +213,7 @@ def claimed(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(cast(int, handle))
-        raise ValueError(f"another process is training in {folder}: wait until it ends") from None
+        raise ValueError(f"another process is {doing} in {folder}: wait until it ends") from None
     except OSError:
         pass
     try:

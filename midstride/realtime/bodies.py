@@ -64,7 +64,7 @@ class Body(Protocol):
         ...
 
     def is_at_rest(self) -> bool:
-        """Whether it has arrived where it was told to go; of one that `Declared.rests`."""
+        """Whether it has arrived where it was told to go; of one that has `Declared.arrives_s`."""
         ...
 
     def check(self, action: Any) -> Any:
@@ -79,8 +79,8 @@ class Body(Protocol):
         """What the actuators are told from now on: a place, where actions mean places."""
         ...
 
-    def rest(self) -> None:
-        """Stay here from now on."""
+    def rest(self) -> Array | None:
+        """Stay here from now on; which place that is, where actions mean places."""
         ...
 
     def tick(self) -> None: ...
@@ -106,15 +106,14 @@ class GymBody:
             observation_space=env.observation_space,
             action_space=env.action_space,
             columns=base_columns(env.observation_space),
-            hold=rest,
             pauses=True,
         )
-        self._action = rest
+        self._resting = self._action = rest
         self._measured = Measured(None, None, True, 0.0)
 
     def begin(self, seed: int | None) -> None:
         observation, _ = self._env.reset(seed=seed)
-        self._action = self.declared.hold
+        self._action = self._resting
         self._measured = Measured(observation, None, False, 0.0)
 
     def measure(self) -> Measured:
@@ -139,7 +138,8 @@ class GymBody:
         self._action = kept(action)
 
     def rest(self) -> None:
-        self._action = self.declared.hold
+        self._action = self._resting
+        return
 
     def close(self) -> None:
         self._env.close()
@@ -184,7 +184,6 @@ class TaskBody:
                 else spaces.Discrete(len(self._displacements))
             ),
             columns=task.columns,
-            hold=self._resting(size),
             controlled=Controlled(controlled.names, controlled.scale, controlled.wraps),
             limits=_limits(name, controlled.low, controlled.high),
             pauses=True,
@@ -193,12 +192,6 @@ class TaskBody:
         self._data = mujoco.MjData(task.model)
         self._camera = Camera(task.viewpoint)
         self._score = 0.0
-
-    def _resting(self, size: int) -> Any:
-        if self._displacements is None:
-            return np.zeros(size, np.float32)
-        still = np.flatnonzero((np.abs(self._displacements) < 1e-9).all(axis=1))
-        return int(still[0]) if len(still) else None  # an even number of them has no 0
 
     def begin(self, seed: int | None) -> None:
         mujoco.mj_resetData(self._task.model, self._data)
@@ -238,15 +231,19 @@ class TaskBody:
         controlled = self._task.controlled
         displacement = action if self._displacements is None else self._displacements[int(action)]
         move = np.clip(np.asarray(displacement, float), -1.0, 1.0) * controlled.scale
-        place = self._data.qpos[controlled.qpos] + move
-        return np.clip(place, controlled.low, controlled.high)
+        return self._reachable(self._data.qpos[controlled.qpos] + move)
 
     def follow(self, action: Any, place: Array | None) -> None:
         assert place is not None
         self._data.ctrl[:] = place
 
-    def rest(self) -> None:
-        self._data.ctrl[:] = self._data.qpos[self._task.controlled.qpos]
+    def rest(self) -> Array:
+        place = self._reachable(self._data.qpos[self._task.controlled.qpos])
+        self._data.ctrl[:] = place
+        return place
+
+    def _reachable(self, place: Array) -> Array:
+        return np.clip(place, self._task.controlled.low, self._task.controlled.high)
 
     def close(self) -> None:
         pass
@@ -272,7 +269,7 @@ def checked_action(action: Any, space: spaces.Space[Any]) -> Any:
     wrong = ValueError(f"an action must be of {space}, got {str(action)[:80]}")
     if isinstance(space, spaces.Discrete):
         is_whole = isinstance(action, (int, np.integer)) and not isinstance(action, bool)
-        if not is_whole or not space.contains(space.dtype.type(action)):
+        if not is_whole or not space.start <= int(action) < space.start + space.n:
             raise wrong
         return action
     if not isinstance(space, spaces.Box):

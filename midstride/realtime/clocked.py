@@ -14,13 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from midstride.realtime.bodies import Body
 from midstride.realtime.clock import Clock
 from midstride.realtime.limiter import Limiter
 from midstride.realtime.recording import LONGEST_S, TURN_S, Moment
-from midstride.realtime.robot import Array, Declared, Observation, Sent, Stamp
+from midstride.realtime.robot import STAY, Array, Declared, Observation, Sent, Stamp
 from midstride.realtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -31,7 +29,10 @@ _ON_TIME = 1e-6  # share of a tick by which the clock may miss its end: float no
 
 @dataclass(frozen=True)
 class Tick:
-    """The robot's own record of one tick: what its actuators were told, under which decision."""
+    """The robot's own record of one tick: what its actuators were told, under which decision.
+
+    place: as it was planned, so that a plan that leaves the limits can be seen
+    """
 
     at_s: float
     number: int
@@ -92,7 +93,7 @@ class ClockedRobot:
         if self.limiter is not None and self._target is not None:
             self.limiter.place(self._target)
         if not self._is_guarded:
-            self.watchdog.arm(self._start_s)
+            self.watchdog.arm(self._start_s)  # always armed
 
     def reset(self, seed: int | None) -> None:
         """A new episode; not while it is run."""
@@ -103,8 +104,9 @@ class ClockedRobot:
         self.connect()
 
     def arm(self) -> None:
+        """From rest alone: who is armed while it moves would be placed, or kept alive, anew."""
         self.catch_up()
-        if not self._body.catches_up:
+        if self.watchdog.state in ("idle", "stopped") and not self._body.catches_up:
             self._find()
         self.watchdog.arm(self._clock.now_s())
         self._number = -1
@@ -115,7 +117,7 @@ class ClockedRobot:
     def _find(self) -> None:
         """A real arm may have been moved by hand since: its reference begins where it is."""
         where, limiter = self._body.measure().position, self.limiter
-        if limiter is None or where is None or self.watchdog.state == "stopping":
+        if limiter is None or where is None:
             return
         limits = limiter.limits
         if (where < limits.low).any() or (where > limits.high).any():
@@ -137,8 +139,9 @@ class ClockedRobot:
         """What cannot be an action is a fault; what is old or unasked for is refused."""
         self.catch_up()
         now_s = self._clock.now_s()
+        stays = action is STAY or stamp.number < 0
         try:
-            action = self._body.check(action)
+            action = None if stays else self._body.check(action)
         except ValueError as error:
             self.watchdog.trip(str(error))
             return Sent(None, now_s, str(error))
@@ -146,12 +149,17 @@ class ClockedRobot:
         if refused is not None:
             return Sent(None, now_s, refused)
         self._number = stamp.number
-        self._take(action)
+        if stays:
+            self._stay()
+        else:
+            self._take(action)
         if stamp.number >= 0:
             self._remember(now_s, is_switch=True)
         return Sent(action, now_s)
 
     def stop(self) -> None:
+        """A world that waits goes on, or it would never come to rest."""
+        self.resume()
         self.catch_up()
         self.watchdog.disarm()
 
@@ -160,6 +168,8 @@ class ClockedRobot:
 
     def pause(self) -> None:
         """The world waits from now on."""
+        if not self._declared.pauses:
+            raise ValueError(f"the world of {self._declared.name} cannot be made to wait")
         self.catch_up()
         if self._paused_s is None:
             self._paused_s = self._clock.now_s()
@@ -168,6 +178,10 @@ class ClockedRobot:
         if self._paused_s is not None:
             self._start_s += self._clock.now_s() - self._paused_s
             self._paused_s = None
+
+    def score(self) -> float:
+        """Of its episode so far."""
+        return self._body.glance().score
 
     def is_at_rest(self) -> bool:
         self.catch_up()
@@ -213,7 +227,9 @@ class ClockedRobot:
         return lived
 
     def next_tick_s(self) -> float:
-        """When the tick under way is over."""
+        """When the tick under way is over; of a world that waits, when to look again."""
+        if self._paused_s is not None:
+            return self._clock.now_s() + self._body.tick_s
         return self._at_s(self._ticks + 1)
 
     def _tick(self) -> None:
@@ -222,7 +238,8 @@ class ClockedRobot:
             self._remember(at_s, is_switch=False)
         may_move = self.watchdog.look(at_s)
         limiter = self.limiter
-        if limiter is not None and self.watchdog.state != "stopped":
+        # Idle or stopped it is told nothing: it may be moved by hand.
+        if limiter is not None and self.watchdog.state in ("armed", "stopping"):
             if not may_move:
                 limiter.brake()
             self._body.follow(None, limiter.step())
@@ -246,19 +263,25 @@ class ClockedRobot:
             self._target = place
             self._body.follow(action, place)
 
+    def _stay(self) -> None:
+        """At the place that the actuators are told now; without a limiter, where it is."""
+        if self.limiter is not None:
+            self._target = self.limiter.aim(self.limiter.position)
+        else:
+            self._target = self._body.rest()
+
     def _rest(self) -> None:
         """Without a limiter, a stop is at once."""
         if self.watchdog.state == "stopping":
-            self._body.rest()
-            self._target = self._body.measure().position
+            self._stay()
             self.watchdog.rested()
 
     def _record(self, at_s: float) -> Tick:
         limiter, state = self.limiter, self.watchdog.state
         if limiter is None:
             return Tick(at_s, self._number, state, self._target, None, None)
-        place = np.clip(limiter.position, limiter.limits.low, limiter.limits.high)
-        return Tick(at_s, self._number, state, place, limiter.velocity, limiter.acceleration)
+        at = limiter.planned, limiter.velocity, limiter.acceleration
+        return Tick(at_s, self._number, state, *at)
 
     def _at_s(self, tick: int) -> float:
         return self._start_s + tick * self._body.tick_s

@@ -14,8 +14,8 @@ from midstride.latency import Fixed, LatencyModel, loses
 from midstride.policies.fit import fit
 from midstride.realtime.clock import Clock, steady
 from midstride.realtime.journal import Decision
-from midstride.realtime.robot import Declared, Observation, Robot, RobotFault, Sent, Stamp
-from midstride.realtime.runtime import Mode, Pace, Runtime
+from midstride.realtime.robot import STAY, Declared, Observation, Robot, RobotFault, Sent, Stamp
+from midstride.realtime.runtime import Enough, Mode, Pace, Runtime
 from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import Thinker, ThreadThinker
 from midstride.seconds import format_s
@@ -53,6 +53,7 @@ class Run:
     captures: int = 0
     missed: int = 0
     starved: int = 0
+    late_ticks: int = 0  # that the robot's process came too late for
     began_s: float = 0.0
     lasted_s: float = 0.0
     seen_s: float = 0.0  # when the last observation was captured
@@ -65,10 +66,14 @@ class Run:
         return sum(one.fate == fate for one in list(self.decisions))
 
     def longest_silence_s(self) -> float:
-        """The longest time without a fresh command: what the robot's watchdog looks at."""
+        """The longest time without a fresh command: what the robot's watchdog looks at.
+
+        The one under way, when the run was last looked at, counts too.
+        """
         taken = [one.taken_s for one in list(self.decisions) if one.fate == "in force"]
         times_s = [self.began_s, *(at_s for at_s in taken if at_s is not None)]
-        return max(np.diff(times_s), default=0.0)
+        times_s.append(max(times_s[-1], self.began_s + self.lasted_s))
+        return float(np.diff(times_s).max())
 
 
 def plan_of(
@@ -85,7 +90,7 @@ def plan_of(
     """
     if trained is None:
         if mode == "rest":
-            return Plan(Senses(declared), Pace(mode))
+            return _checked(declared, Plan(Senses(declared), Pace(mode)))
         if period_s is None:
             raise ValueError(
                 "this policy does not say how long a period is: give it, --period 50ms"
@@ -119,12 +124,21 @@ def plan_of(
 
 def _checked(declared: Declared, plan: Plan) -> Plan:
     """The plan, unless the robot would stop between two of its commands."""
-    lasts_s = plan.pace.period_s or plan.pace.execution_s or 0.0
+    pace, latency_s = plan.pace, float(plan.latency.values_s.max())
+    if pace.mode == "rest":
+        lasts_s = (declared.arrives_s or 0.0) + latency_s
+        said = f"a motion to its end and the thought after it can take {format_s(lasts_s, 3)}"
+    elif pace.mode == "hold":
+        lasts_s = (pace.execution_s or 0.0) + latency_s
+        said = f"a thought and the period after it last {format_s(lasts_s, 3)}"
+    else:
+        lasts_s = max(pace.period_s or pace.execution_s or 0.0, latency_s)
+        said = f"a period or a thought lasts {format_s(lasts_s, 3)}"
     if declared.watchdog_s is not None and lasts_s >= declared.watchdog_s:
         raise ValueError(
             f"{declared.name} stops without a fresh command for {format_s(declared.watchdog_s)}, "
-            f"and a period lasts {format_s(lasts_s)}: serve it with a longer --watchdog, or give a "
-            "shorter --period"
+            f"and {said}: serve it with a longer --watchdog"
+            + ("" if pace.mode == "rest" else ", or give a shorter --period")
         )
     return plan
 
@@ -155,28 +169,46 @@ def drive(
     goes_on: Callable[[Run], bool],
     run: Run | None = None,
     thinks: Callable[[Any], Thinker] | None = None,
+    arm_after_fault: bool = False,
 ) -> Run:
     """Arm a robot that is connected, run the policy on it while `goes_on`, bring it to rest.
 
     thinks: makes the thinker of the policy (default: a thread of its own, for the wall clock)
+    arm_after_fault: a person has looked at the robot that stopped after a fault
 
     Whatever ends it, the robot is told to stop. A fault of the robot ends it: it is in `ended`.
     """
     run = Run() if run is None else run
     run.watchdog_s = robot.declared.watchdog_s
+    _checked(robot.declared, plan)
+    seen = robot.get_observation()
+    if seen.fault is not None and not arm_after_fault:
+        raise ValueError(
+            f"the robot is {seen.state} after a fault: {seen.fault}; look at it, and say that it "
+            "may be armed (--arm, or arm_after_fault=True)"
+        )
     policy = fit(policy, plan.senses.observation_space, robot.declared.action_space)
     policy.reset()
+
+    def still() -> bool:
+        run.lasted_s = clock.now_s() - run.began_s
+        return goes_on(run)
+
     thinker = thinks(policy) if thinks else _thread(policy, plan, clock)
-    runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock)
+    runtime = Runtime(robot, thinker, plan.senses, plan.pace, clock, still)
     try:
         with steady():
             runtime.warm_up()
             robot.arm()
             run.began_s, run.state = clock.now_s(), "armed"
-            _walk(runtime, run, clock, goes_on)
+            _walk(runtime, run, still)
+    except Enough:
+        pass
     except RobotFault as fault:
         run.ended = str(fault)
     finally:
+        if run.state == "armed":
+            run.lasted_s = clock.now_s() - run.began_s
         thinker.close()
         with suppress(RobotFault):  # it is gone, and its own watchdog stops it
             robot.stop()
@@ -191,14 +223,13 @@ def _thread(policy: Any, plan: Plan, clock: Clock) -> Thinker:
     return ThreadThinker(policy, clock, plan.workers, lambda: float(coming(1)[0]))
 
 
-def _walk(runtime: Runtime, run: Run, clock: Clock, goes_on: Callable[[Run], bool]) -> None:
+def _walk(runtime: Runtime, run: Run, still: Callable[[], bool]) -> None:
     for cycle in runtime.cycles():
         run.score, run.seen_s = cycle.seen.score, cycle.seen.captured_s
-        run.captures += 1
+        run.captures, run.late_ticks = run.captures + 1, cycle.seen.late_ticks
         run.decisions += runtime.journal.settled()
         run.missed, run.starved = runtime.journal.counts["missed"], runtime.starved
-        run.lasted_s = clock.now_s() - run.began_s
-        if not goes_on(run):
+        if not still():
             return
     run.ended = OVER
 
@@ -207,11 +238,6 @@ class Resting:
     """A robot that is told to rest whatever is decided: to measure its latencies without motion."""
 
     def __init__(self, robot: Robot) -> None:
-        if robot.declared.hold is None:
-            raise ValueError(
-                f"{robot.declared.name} does not say which action lets it rest, so its latencies "
-                "cannot be measured without moving it: take the log of a run"
-            )
         self._robot = robot
 
     @property
@@ -228,7 +254,9 @@ class Resting:
         return self._robot.get_observation()
 
     def send_action(self, action: Any, stamp: Stamp) -> Sent:
-        return self._robot.send_action(self._robot.declared.hold, stamp)
+        """It stays; the policy is left in the belief that it did not: only latencies are used."""
+        sent = self._robot.send_action(STAY, stamp)
+        return sent if sent.refused is not None else replace(sent, action=action)
 
     def stop(self) -> None:
         self._robot.stop()

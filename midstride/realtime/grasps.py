@@ -16,7 +16,7 @@ import numpy as np
 from midstride.realtime.clock import Clock, VirtualClock
 from midstride.realtime.drive import OVER, Plan, Run, drive
 from midstride.realtime.recording import TURN_S, Moment
-from midstride.realtime.robot import Array, Observation, Robot
+from midstride.realtime.robot import Array, Observation, Robot, RobotFault
 from midstride.realtime.thinker import DrawnThinker
 
 _LONGEST_REST_S = 10.0
@@ -38,7 +38,10 @@ class Grasp:
     policy_duration_s: from the first switch to the end (the paper's policy duration)
     completion: of the displacements that were told, how much was done at the next observation
     jerk: root mean square of the fingertips' third derivative, m/s^3
-    latency_s: the mean of the decisions in force
+    latency_s, most_latency_s: the mean of the decisions in force, and the largest
+    is_cut_off: by the limit of decisions; the policy had not ended it
+    missed, late_ticks: cycles that the policy's process, and ticks that the robot's, came too late
+        for: whether the machine was too busy
     ended: by a fault of the robot: what it said; such a grasp is none
     """
 
@@ -48,7 +51,16 @@ class Grasp:
     jerk: float
     latency_s: float
     decisions: int
+    most_latency_s: float = 0.0
+    is_cut_off: bool = False
+    missed: int = 0
+    late_ticks: int = 0
     ended: str = ""
+
+    @classmethod
+    def broken(cls, ended: str, decisions: int = 0) -> Grasp:
+        """One that a fault ended."""
+        return cls(0.0, 0.0, 0.0, 0.0, 0.0, decisions, ended=ended)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,13 +69,21 @@ class Grasp:
 def grasp(
     robot: Grasper, policy: Any, plan: Plan, clock: Clock, seed: int, longest: int
 ) -> tuple[Grasp, Run]:
-    """One grasp in the scene of `seed`; longest: decisions after which it is cut off."""
+    """One grasp in the scene of `seed`; longest: decisions after which it is cut off.
+
+    A robot that is lost, so that nothing can be measured, is a `RobotFault`. One that stopped in
+    the grasp before is armed again: it is a simulation, and begins anew.
+    """
     robot.reset(seed)
     virtual = isinstance(clock, VirtualClock)
     thinks = (lambda chosen: _drawn(chosen, plan, clock)) if virtual else None
-    run = drive(robot, policy, plan, clock, lambda run: run.captures <= longest, thinks=thinks)
-    _wait_for_rest(robot, clock)
-    return measured(robot.recall(), run), run
+    goes_on = lambda run: run.captures <= longest  # noqa: E731
+    run = drive(robot, policy, plan, clock, goes_on, thinks=thinks, arm_after_fault=True)
+    try:
+        _wait_for_rest(robot, clock)
+        return measured(robot.recall(), run), run
+    except RobotFault as fault:
+        raise RobotFault(run.ended or str(fault)) from None
 
 
 def _drawn(policy: Any, plan: Plan, clock: Clock) -> DrawnThinker:
@@ -80,7 +100,7 @@ def _wait_for_rest(robot: Robot, clock: Clock) -> Observation:
     give_up_s = clock.now_s() + _LONGEST_REST_S
     while (seen := robot.get_observation()).state in ("armed", "stopping"):
         if clock.now_s() > give_up_s:
-            raise RuntimeError("the robot was told to stop, and did not come to rest")
+            raise RobotFault("the robot was told to stop, and did not come to rest")
         clock.sleep_until(clock.now_s() + TURN_S)
     return seen
 
@@ -94,17 +114,22 @@ def measured(moments: Sequence[Moment], run: Run) -> Grasp:
     fault = run.ended if run.ended not in ("", OVER) else ""
     switches = [moment for moment in moments if moment.is_switch]
     if fault or not switches:
-        return Grasp(0.0, 0.0, 0.0, 0.0, 0.0, len(taken), fault or "nothing was decided")
+        return Grasp.broken(fault or "nothing was decided", len(taken))
     ended_s = switches[-1].at_s if run.ended == OVER else run.seen_s
     lived = [moment for moment in moments if moment.at_s <= ended_s + 1e-9]
     end = switches[-1] if run.ended == OVER else lived[-1]
+    latencies_s = [one.taken_s - one.captured_s for one in taken if one.taken_s is not None]
     return Grasp(
         success=float(end.score > 0.5),
         policy_duration_s=ended_s - switches[0].at_s,
         completion=completion(lived, [one.captured_s for one in run.decisions], ended_s),
         jerk=jerk(lived),
-        latency_s=float(np.mean([one.latency_s for one in taken])),
+        latency_s=float(np.mean(latencies_s)),
         decisions=len(taken),
+        most_latency_s=max(latencies_s),
+        is_cut_off=run.ended != OVER,
+        missed=run.missed,
+        late_ticks=run.late_ticks,
     )
 
 

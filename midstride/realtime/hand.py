@@ -109,7 +109,6 @@ class HandBody:
                 columns.LOW.astype(np.float32), columns.HIGH.astype(np.float32)
             ),
             columns=base,
-            hold=np.zeros(columns.SIZE, np.float32),
             controlled=Controlled(
                 CONTROLLED, np.array([*SCALE, 1.0]), np.array([False, False, False, True, False])
             ),
@@ -117,7 +116,7 @@ class HandBody:
                 np.array([*LOW, 0.0]), np.array([*HIGH, 1.0]), _VELOCITY, _ACCELERATION, _JERK
             ),
             pauses=True,
-            rests=True,
+            arrives_s=AT_MOST_TICKS * TICK_S,
             recalls=True,
         )
 
@@ -195,8 +194,9 @@ class HandBody:
         assert place is not None
         self._place = place
 
-    def rest(self) -> None:
+    def rest(self) -> Array:
         self._place = self._measured()
+        return self._place
 
     def close(self) -> None:
         self._world.close()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from midstride.realtime.bodies import Glance, Measured, checked_action
 from midstride.realtime.clock import Clock
-from midstride.realtime.robot import Controlled, Declared, Limits, Observation, Sent, Stamp
+from midstride.realtime.robot import STAY, Controlled, Declared, Limits, Observation, Sent, Stamp
 
 if TYPE_CHECKING:
     from midstride.sim.camera import Image
@@ -104,8 +104,10 @@ class LeRobotBody:
         assert place is not None
         self._place, self._is_told = place, True
 
-    def rest(self) -> None:
-        self._place, self._is_told = self._where(self._robot.get_observation()), True
+    def rest(self) -> Array:
+        place = self._where(self._robot.get_observation())
+        self._place, self._is_told = place, True
+        return place
 
     def tick(self) -> None:
         if not self._is_told:
@@ -173,6 +175,9 @@ class LeRobotRobot:
         return Observation(values, asked_s, position, self._target)
 
     def send_action(self, action: Any, stamp: Stamp) -> Sent:
+        if action is STAY or stamp.number < 0:
+            refused = None if self._stay() else "it does not observe where it is, and cannot stay"
+            return Sent(None, self._clock.now_s(), refused)
         space = self._declared.action_space
         assert isinstance(space, spaces.Box)
         numbers = np.asarray(action, np.float32)
@@ -186,9 +191,16 @@ class LeRobotRobot:
 
     def stop(self) -> None:
         """It is told to stay where it is: LeRobot has no other way to stop."""
+        self._stay()
+
+    def _stay(self) -> bool:
+        """Whether it could be told to: where it is must be known."""
+        if self._declared.controlled is None:
+            return False
         seen = self._robot.get_observation()
-        if self._declared.controlled is not None:
-            self._robot.send_action({name: float(seen[name]) for name in self._actions})
+        self._robot.send_action({name: float(seen[name]) for name in self._actions})
+        self._target = self._position(seen)
+        return True
 
     def disconnect(self) -> None:
         self._robot.disconnect()
@@ -223,7 +235,6 @@ def _declared(robot: LeRobot, low: Array, high: Array, camera: str | None) -> De
         observation_space=state if image is None else spaces.Dict({"image": image, "state": state}),
         action_space=spaces.Box(low, high, dtype=np.float32),
         columns=columns,
-        hold=None,  # where it is: a place that is not known before
         controlled=places if set(told) <= set(columns) else None,
     )
 

@@ -39,6 +39,7 @@ class Limiter:
     def place(self, position: Array) -> None:
         """The reference is at rest there: where the robot was found."""
         self.position: Array = np.clip(position, self.limits.low, self.limits.high)
+        self.planned = self.position  # the same before rounding is cut off
         self.velocity: Array = np.zeros(self._size)
         self.acceleration: Array = np.zeros(self._size)
         self.target = self.position.copy()
@@ -66,9 +67,9 @@ class Limiter:
             self._time_s += self._tick_s
             end_s = self._path.duration
             at = self._path.at_time(min(self._time_s, end_s))
-            place, self.velocity, self.acceleration = (np.array(part) for part in at)
+            self.planned, self.velocity, self.acceleration = (np.array(part) for part in at)
             # Rounding alone can be outside, by the last digit.
-            self.position = np.clip(place, self.limits.low, self.limits.high)
+            self.position = np.clip(self.planned, self.limits.low, self.limits.high)
             if self._time_s >= end_s:  # not a rounding error moves on
                 self.velocity, self.acceleration = np.zeros(self._size), np.zeros(self._size)
                 self._path = None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from midstride.extras import needed_by
+from midstride.realtime import addresses
+from midstride.realtime.clock import Clock, WallClock
 from midstride.realtime.recording import Moment
-from midstride.realtime.robot import Declared, Observation, RobotFault, Sent, Stamp
+from midstride.realtime.robot import STAY, Declared, Observation, RobotFault, Sent, Stamp
 
 if TYPE_CHECKING:
     from midstride.sim.camera import Image
@@ -23,13 +25,15 @@ with needed_by("a robot's client"):
     from midstride.realtime import wire
 
 _ANSWER_S = 2.0  # that a robot may take
+_SAME_S = 1e-3  # by which two readings of one clock may seem out of order
 
 
 class RemoteRobot:
-    """The robot behind an address. Clocks need no adjustment: both sides read this machine's."""
+    """The robot behind an address. Both sides must read one clock, which is looked at first."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self._address, self._token = wire.parse_address(address), token
+    def __init__(self, address: str, token: str, clock: Clock | None = None) -> None:
+        self._address, self._token = addresses.parse_address(address), token
+        self._clock = WallClock() if clock is None else clock
         self._stack = ExitStack()  # closes the connection
         self._connection: ClientConnection | None = None
         self._declared: Declared | None = None
@@ -63,9 +67,23 @@ class RemoteRobot:
             raise RobotFault(
                 f"no robot answers at {address} ({why}): start one with midstride robot"
             ) from None
+        try:
+            self._greet()
+        except BaseException:  # or it would keep the robot's one place
+            self.disconnect()
+            raise
+
+    def _greet(self) -> None:
+        asked_s = self._clock.now_s()
         reply = self._ask(wire.Hello(wire.VERSION))
         if not isinstance(reply, wire.Welcome):
             raise RobotFault(f"the robot did not say what it is: {reply}")
+        heard_s = self._clock.now_s()
+        if not asked_s - _SAME_S <= reply.now_s <= heard_s + _SAME_S:
+            raise RobotFault(
+                f"the robot's clock is {abs(reply.now_s - heard_s):.3g} s away from this one: "
+                "captures could not be told in time; run both on one machine"
+            )
         self._declared = wire.declared_by(reply)
 
     def arm(self) -> None:
@@ -82,14 +100,18 @@ class RemoteRobot:
         return wire.observation_of(reply, self.declared)
 
     def send_action(self, action: Any, stamp: Stamp) -> Sent:
-        told = np.asarray(action)
-        whole = told.ndim == 0 and told.dtype.kind in "iu"
-        numbers = int(told) if whole else told.astype(float).tolist()
         captured_s = stamp.captured_s if np.isfinite(stamp.captured_s) else 0.0
-        reply = self._ask(wire.Act(stamp.number, captured_s, numbers))
+        numbers: int | list[float] | None = None
+        request: wire.Request = wire.Stay(stamp.number, captured_s)
+        if action is not STAY and stamp.number >= 0:
+            told = np.asarray(action)
+            whole = told.ndim == 0 and told.dtype.kind in "iu"
+            numbers = int(told) if whole else told.astype(float).tolist()
+            request = wire.Act(stamp.number, captured_s, numbers)
+        reply = self._ask(request)
         if not isinstance(reply, wire.Taken):
             raise RobotFault(f"the robot did not say what it took: {reply}")
-        if reply.action == numbers:
+        if numbers is not None and reply.action == numbers:
             return Sent(action, reply.taken_s, reply.refused)
         sent = np.array(reply.action, np.float32) if isinstance(reply.action, list) else None
         return Sent(sent if sent is not None else reply.action, reply.taken_s, reply.refused)
@@ -127,8 +149,9 @@ class RemoteRobot:
 
     def disconnect(self) -> None:
         if self._connection is not None:
-            self._stack.close()
             self._connection = None
+            with suppress(WebSocketException, OSError):
+                self._stack.close()
 
     def __enter__(self) -> Self:
         self.connect()
@@ -151,11 +174,16 @@ class RemoteRobot:
         try:
             self._connection.send(wire.encode(request))
             reply = wire.read_reply(self._connection.recv(timeout=_ANSWER_S, decode=False))
+        # What comes later would answer the next question: such a connection is of no use any more,
+        # and to lose its client is a fault to the robot.
         except TimeoutError:
+            self.disconnect()
             raise RobotFault(f"the robot did not answer within {_ANSWER_S:g} s") from None
         except wire.Garbage as error:
+            self.disconnect()
             raise RobotFault(f"the robot answered with garbage: {error}") from None
         except (WebSocketException, OSError) as error:
+            self.disconnect()
             raise RobotFault(f"the connection to the robot broke: {error}") from None
         if isinstance(reply, wire.Refused):
             raise RobotFault(f"the robot refuses: {reply.why}")

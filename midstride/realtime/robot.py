@@ -8,6 +8,7 @@ it is armed again. A robot is only ever called from one thread.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -65,12 +66,12 @@ class Declared:
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     columns: tuple[str, ...]  # of a flat observation; empty where it is not
-    hold: Any  # the action that lets it rest where it is
     controlled: Controlled | None = None  # None: its actions are no places to go to
     limits: Limits | None = None
     watchdog_s: float | None = None  # it stops by itself without a fresh command for so long
     pauses: bool = False  # its world can be made to wait, as only a simulation's can
-    rests: bool = False  # it says when it has arrived where it was told to go, and is at rest
+    # It says when it has arrived where it was told to go, which takes so long at most.
+    arrives_s: float | None = None
     recalls: bool = False  # it says afterwards where it was, and draws it (`recording.py`)
 
 
@@ -80,6 +81,7 @@ class Observation:
 
     position, target: (controlled dims,) where the robot is, and the place that it was told last
     over, score: whether the episode of a simulated robot has ended, and its reward so far
+    late_ticks: since it was armed, by a process that serves it: how many it came too late for
     """
 
     values: Any
@@ -90,12 +92,14 @@ class Observation:
     fault: str | None = None
     over: bool = False
     score: float | None = None
+    late_ticks: int = 0
 
 
 @dataclass(frozen=True)
 class Sent:
     """What came of an action: what was sent to the actuators, and when.
 
+    action: None where it stays where it is
     refused: why the robot did not take it; None if it did
     """
 
@@ -112,8 +116,21 @@ class Stamp:
     captured_s: float = field(default=-np.inf)
 
 
+class Stay(Enum):
+    """In place of an action. None is no action: a policy that gives it is wrong."""
+
+    STAY = "stay"
+
+
+STAY = Stay.STAY
+
+
 class Robot(Protocol):
-    """What can be run. `arm` is asked for once, by a person's command, never after a fault."""
+    """What can be run. `arm` is of one that is at rest, and after a fault a person's word.
+
+    `STAY` in place of an action lets it stay at its reference, the place that its actuators are
+    told now. So does every command that is no decision (number -1), whatever comes with it.
+    """
 
     @property
     def declared(self) -> Declared: ...

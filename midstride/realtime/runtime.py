@@ -14,7 +14,7 @@ cycle that cannot be kept is skipped, and counted. Everything is stamped from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -22,7 +22,7 @@ from midstride.flight import NEVER
 from midstride.flight_of_one import FlightOfOne
 from midstride.realtime.clock import Clock
 from midstride.realtime.journal import Decision, Journal
-from midstride.realtime.robot import Observation, Robot, RobotFault, Stamp
+from midstride.realtime.robot import STAY, Observation, Robot, RobotFault, Stamp
 from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import Thinker
 from midstride.seconds import check_time_s
@@ -30,7 +30,7 @@ from midstride.seconds import check_time_s
 Mode = Literal["concurrent", "hold", "rest", "blocking"]
 TICK_S = 1e-6
 _MOST_PENDING = 1024
-_LONGEST = 1_000_000  # ticks of one sleep
+_SILENCE_S = 1.0  # without a command, after which a robot without a watchdog is looked at again
 _LOOK_AGAIN = 20_000  # ticks until a robot is asked again whether it has arrived
 
 
@@ -90,24 +90,41 @@ class Cycle:
     row: Any
 
 
+class Enough(Exception):
+    """Nobody wants the run to go on, while the policy still thinks."""
+
+
 class Runtime:
-    """Runs a policy on a robot. The robot is called from the thread that walks `cycles`."""
+    """Runs a policy on a robot. The robot is called from the thread that walks `cycles`.
+
+    goes_on: is asked whenever no command came for as long as the robot's watchdog waits. A policy
+        that hangs would otherwise keep a run from its end, and from seeing that the robot stopped
+    """
 
     def __init__(
-        self, robot: Robot, thinker: Thinker, senses: Senses, pace: Pace, clock: Clock
+        self,
+        robot: Robot,
+        thinker: Thinker,
+        senses: Senses,
+        pace: Pace,
+        clock: Clock,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         if pace.mode == "blocking" and not (robot.declared.pauses and isinstance(robot, Pauses)):
             raise ValueError(
                 f"{robot.declared.name} cannot make the world wait while the policy thinks: "
                 "choose the mode hold, in which the robot rests meanwhile, or concurrent"
             )
-        if pace.mode == "rest" and not (robot.declared.rests and isinstance(robot, Rests)):
+        arrives_s = robot.declared.arrives_s
+        if pace.mode == "rest" and (arrives_s is None or not isinstance(robot, Rests)):
             raise ValueError(
                 f"{robot.declared.name} does not say when it has arrived: choose the mode hold or "
                 "concurrent"
             )
         self._robot, self._thinker, self._senses = robot, thinker, senses
-        self._pace, self._clock = pace, clock
+        self._pace, self._clock, self._goes_on = pace, clock, goes_on
+        self._silence_s = robot.declared.watchdog_s or _SILENCE_S
+        self._heard_s = 0.0  # when the robot was last told or looked at
         self.flight = FlightOfOne(_MOST_PENDING)
         self.journal = Journal()
         self.starved = 0  # periods in which nothing new came into force
@@ -130,7 +147,7 @@ class Runtime:
         flight.reset()
         self._switched, self._given_up, self._decided = -1, NEVER, {}
         self._senses.begin(flight, TICK_S)
-        self._start_s = self._clock.now_s()
+        self._start_s = self._heard_s = self._clock.now_s()
         index = missed = 0
         last_in_force = -1
         while True:
@@ -169,7 +186,11 @@ class Runtime:
         number = flight.begin(min(self._ticks(seen.captured_s), flight.now))
         self.journal.captured(Decision(number, due_s, seen.captured_s, now_s, missed=missed))
         if self._pace.mode == "hold":
-            self._robot.send_action(self._robot.declared.hold, Stamp())
+            stays = self._robot.send_action(STAY, Stamp())
+            if stays.refused is not None:
+                raise RobotFault(
+                    f"the robot does not rest while the policy thinks: {stays.refused}"
+                )
         elif self._pace.mode == "blocking":
             self._world().pause()
         self._thinker.think(number, seen.captured_s, row)
@@ -212,10 +233,16 @@ class Runtime:
     def advance(self, ticks: int) -> int:
         """Wait, until then or until there is a thought; how long it was."""
         flight = self.flight
-        until = flight.now + min(ticks, _LONGEST)
+        until = flight.now + min(ticks, round(self._silence_s / TICK_S))
         self._clock.sleep_until(self._start_s + until * TICK_S, self._thinker.wake)
-        passed = max(0, self._ticks(self._clock.now_s()) - flight.now)
+        now_s = self._clock.now_s()
+        passed = max(0, self._ticks(now_s) - flight.now)
         self._listen()
+        if now_s - self._heard_s > self._silence_s:
+            self._heard_s = now_s
+            self._see()
+            if not self._goes_on():
+                raise Enough
         return passed
 
     def switch(self, decision: tuple[Any, Any]) -> None:
@@ -227,6 +254,7 @@ class Runtime:
         sent = self._robot.send_action(
             action, Stamp(number, self._start_s + flight.captured * TICK_S)
         )
+        self._heard_s = sent_s
         self.journal.commanded(number, sent_s, sent)
         if sent.refused is not None:
             raise RobotFault(f"the robot refused decision {number}: {sent.refused}")
@@ -247,7 +275,8 @@ class Runtime:
             self._given_up = due if thought.is_lost else NEVER
             starts = [round(start_s / TICK_S) for start_s in thought.starts_s]
             flies = [self._senses.of(action) for action in thought.actions]
-            self._decided = {thought.number: flies[0]}
+            if thought.number > max(self._decided, default=-1):  # thoughts may overtake
+                self._decided = {thought.number: flies[0]}
             arrival = NEVER if thought.is_lost else due
             is_awaited = self.flight.tell(thought.number, arrival, flies, starts)
             self.journal.thought(thought, overtaken=not is_awaited)

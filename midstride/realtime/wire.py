@@ -1,22 +1,17 @@
-"""What a client and a robot say to each other: typed, versioned messages, and where they meet.
+"""What a client and a robot say to each other: typed, versioned messages.
 
 Anything else is refused: another version, unknown names or fields, other types, more than fits.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import secrets
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 from gymnasium import spaces
 
-from midstride.disk.read import Missing, read_text
 from midstride.realtime.recording import Moment
 from midstride.realtime.robot import (
     Array,
@@ -31,11 +26,10 @@ from midstride.realtime.robot import (
 if TYPE_CHECKING:
     from midstride.sim.camera import Image
 
-VERSION = 2
+VERSION = 3
 LARGEST_REQUEST = 2**14  # bytes
 LARGEST_REPLY = 2**20
 Numbers = Annotated[list[float], msgspec.Meta(max_length=256)]
-_LONGEST_PATH = 100  # letters of a Unix socket's path that all systems take
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -56,11 +50,18 @@ class Observe(_Message, frozen=True):
 
 
 class Act(_Message, frozen=True):
-    """A command; number: of its decision, -1 for one to rest."""
+    """A command; number: of its decision."""
 
-    number: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)]
+    number: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
     captured_s: float
     action: int | Numbers
+
+
+class Stay(_Message, frozen=True):
+    """A command to stay at the reference; number: of the decision that it is, -1: of none."""
+
+    number: Annotated[int, msgspec.Meta(ge=-1, lt=2**53)] = -1
+    captured_s: float = 0.0
 
 
 class Order(_Message, frozen=True):
@@ -91,7 +92,7 @@ class Draw(_Message, frozen=True):
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
-Request = Hello | Observe | Act | Order | Reset | Resting | Recall | Draw
+Request = Hello | Observe | Act | Stay | Order | Reset | Resting | Recall | Draw
 
 
 # --- Replies -------------------------------------------------------------------------------------
@@ -101,20 +102,20 @@ class Welcome(_Message, frozen=True):
     """What the robot declares; its fields are those of `Declared`, as numbers."""
 
     version: int
+    now_s: float  # by the robot's clock
     name: str
     columns: list[str]
     observed: list[list[float]]  # lowest and highest of each column
     image: list[int]  # its shape, or nothing
     choices: int  # of discrete actions; 0: they are numbers
     acted: list[list[float]]  # lowest and highest of each number
-    hold: int | list[float] | None
     controlled: list[str]
     scale: list[float]
     wraps: list[bool]
     limits: list[list[float]]  # low, high, velocity, acceleration, jerk; or nothing
     watchdog_s: float | None
     pauses: bool
-    rests: bool
+    arrives_s: float | None
     recalls: bool
 
 
@@ -128,6 +129,7 @@ class Observed(_Message, frozen=True):
     fault: str | None
     over: bool
     score: float | None
+    late_ticks: int
 
 
 class Taken(_Message, frozen=True):
@@ -206,7 +208,7 @@ def _read(decoder: Any, data: bytes | str) -> Any:
 # --- Robots as messages --------------------------------------------------------------------------
 
 
-def welcome(declared: Declared) -> Welcome:
+def welcome(declared: Declared, now_s: float) -> Welcome:
     space, action = declared.observation_space, declared.action_space
     state = space["state"] if isinstance(space, spaces.Dict) else space
     image = space["image"].shape if isinstance(space, spaces.Dict) else ()
@@ -218,20 +220,20 @@ def welcome(declared: Declared) -> Welcome:
     controlled, limits = declared.controlled, declared.limits
     return Welcome(
         version=VERSION,
+        now_s=now_s,
         name=declared.name,
         columns=list(declared.columns),
         observed=[state.low.tolist(), state.high.tolist()],
         image=list(image or ()),
         choices=int(action.n) if isinstance(action, spaces.Discrete) else 0,
         acted=[action.low.tolist(), action.high.tolist()] if isinstance(action, spaces.Box) else [],
-        hold=np.asarray(declared.hold).tolist() if declared.hold is not None else None,
         controlled=list(controlled.names) if controlled else [],
         scale=controlled.scale.tolist() if controlled else [],
         wraps=controlled.wraps.tolist() if controlled else [],
         limits=[getattr(limits, name).tolist() for name in _LIMITS] if limits else [],
         watchdog_s=declared.watchdog_s,
         pauses=declared.pauses,
-        rests=declared.rests,
+        arrives_s=declared.arrives_s,
         recalls=declared.recalls,
     )
 
@@ -253,7 +255,6 @@ def declared_by(said: Welcome) -> Declared:
         observation_space=spaces.Dict({"image": image, "state": state}) if image else state,
         action_space=action,
         columns=tuple(said.columns),
-        hold=np.array(said.hold, np.float32) if isinstance(said.hold, list) else said.hold,
         controlled=(
             Controlled(tuple(said.controlled), np.array(said.scale), np.array(said.wraps))
             if said.controlled
@@ -262,7 +263,7 @@ def declared_by(said: Welcome) -> Declared:
         limits=Limits(*(np.array(values) for values in said.limits)) if said.limits else None,
         watchdog_s=said.watchdog_s,
         pauses=said.pauses,
-        rests=said.rests,
+        arrives_s=said.arrives_s,
         recalls=said.recalls,
     )
 
@@ -281,6 +282,7 @@ def observed(seen: Observation) -> Observed:
         fault=seen.fault,
         over=seen.over,
         score=seen.score,
+        late_ticks=seen.late_ticks,
     )
 
 
@@ -293,8 +295,9 @@ def observation_of(said: Observed, declared: Declared) -> Observation:
     position = None if said.position is None else np.array(said.position)
     target = None if said.target is None else np.array(said.target)
     return Observation(
-        values, said.captured_s, position, target, said.state, said.fault, said.over, said.score
-    )
+        values, said.captured_s, position, target, said.state, said.fault, said.over, said.score,
+        said.late_ticks,
+    )  # fmt: skip
 
 
 def taken(sent: Sent) -> Taken:
@@ -338,66 +341,3 @@ def image_of(said: Drawn) -> Image:
 
 def _listed(numbers: Array | None) -> list[float] | None:
     return None if numbers is None else numbers.tolist()
-
-
-# --- Where they meet -----------------------------------------------------------------------------
-
-
-class Address(NamedTuple):
-    """A Unix socket (path), or a port of this machine."""
-
-    path: str | None
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"unix:{self.path}" if self.path else f"ws://{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """unix:/path/to/socket or ws://127.0.0.1:8765; nothing beyond this machine."""
-    if text.startswith("unix:"):
-        path = text.removeprefix("unix:")
-        if not path or len(os.path.abspath(path)) > _LONGEST_PATH:
-            raise ValueError(
-                f"the path of a Unix socket must have 1 to {_LONGEST_PATH} letters, got {path!r}"
-            )
-        return Address(os.path.abspath(path), "", 0)
-    match = re.fullmatch(r"ws://(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})/?", text)
-    if match is None or not 0 <= int(match[2]) < 2**16:
-        raise ValueError(
-            f"{text!r} is not the address of a robot: write unix:/path/to/socket or "
-            "ws://127.0.0.1:8765; robots are served on this machine alone (for another one, tunnel "
-            "the port by SSH)"
-        )
-    return Address(None, match[1].strip("[]"), int(match[2]))
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def write_token(path: Path, token: str) -> None:
-    """A token in a file that nobody else can read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    handle = os.open(path, flags, 0o600)
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(handle, 0o600)  # also of a file that was there
-        os.write(handle, f"{token}\n".encode())
-    finally:
-        os.close(handle)
-
-
-def read_token(path: Path) -> str:
-    try:
-        found = read_text(path, 4096).strip()
-    except Missing:
-        raise ValueError(
-            f"there is no {path}: midstride robot writes a token there while it serves; give its "
-            "place, --token FILE"
-        ) from None
-    if not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", found):
-        raise ValueError(f"{path} holds no token: give the file that midstride robot wrote")
-    return found

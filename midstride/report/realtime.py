@@ -69,7 +69,8 @@ def write_trace(path: Path, decisions: Sequence[Decision]) -> int:
 def counts(run: Run) -> dict[str, int]:
     fates = ("in force", "stale", "lost", "refused", "pending")
     found = {fate: run.count(fate) for fate in fates}
-    return {"decisions": len(run.decisions), **found, "missed": run.missed, "starved": run.starved}
+    said = {"missed": run.missed, "starved": run.starved, "late ticks": run.late_ticks}
+    return {"decisions": len(run.decisions), **found, **said}
 
 
 def quantile_table(decisions: Sequence[Decision]) -> list[list[str]]:

@@ -102,7 +102,7 @@ def _end(worker: _Worker) -> None:
 
 def _work(pipe: Any, core: int | None) -> None:
     """A worker: one job after another, on its own core."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells us
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of the terminal
@@ -124,7 +124,8 @@ def _work(pipe: Any, core: int | None) -> None:
         return
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """In a process of `multiprocessing`: end when who started it has, however that came."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

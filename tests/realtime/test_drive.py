@@ -2,9 +2,11 @@
 
 import csv
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import imageio.v3
 import numpy as np
 import pytest
@@ -15,17 +17,17 @@ from midstride.cli import run as cli
 from midstride.knowledge import Layout
 from midstride.latency_text import read_latency
 from midstride.policies import as_policy
-from midstride.realtime import wire
-from midstride.realtime.bodies import TaskBody
+from midstride.realtime import addresses
+from midstride.realtime.bodies import GymBody, TaskBody
 from midstride.realtime.clock import VirtualClock, WallClock
 from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.drive import Resting, Run, drive, plan_of
 from midstride.realtime.journal import Decision
 from midstride.realtime.remote import RemoteRobot
 from midstride.realtime.robot import RobotFault, Stamp
-from midstride.realtime.runtime import Pace
 from midstride.realtime.thinker import ThreadThinker
 from midstride.tasks.settings import TaskSettings
+from tests.realtime.test_one_semantics import Odometer
 from tests.realtime.test_server import TOKEN, served
 from tests.test_examples import load as load_example
 
@@ -35,6 +37,18 @@ QUIET = Console(quiet=True)
 def push(row):
     """Back and forth; by itself a module:callable of the command line."""
     return np.array([0.3 if row[0] < 0 else -0.3], np.float32)
+
+
+def hanging(calls, ended):
+    """A policy that does not come back from a call: after the three of warming up, and some."""
+    left = iter(range(calls))
+
+    def think(row):
+        if next(left, None) is None:
+            ended.wait()
+        return push(row)
+
+    return as_policy(think)
 
 
 def after(decisions):
@@ -72,16 +86,17 @@ def test_measuring_does_not_move_the_robot():
             before = robot.get_observation().target
             run = drive(Resting(robot), as_policy(push), plan, WallClock(), after(10))
     assert {one.fate for one in run.decisions} <= {"in force", "pending"}
-    moved = [tick.place - before for tick in ticks]
-    assert np.abs(moved).max() < 0.02  # it is told to stay where it is measured, which sways
+    assert {tuple(tick.place) for tick in ticks} == {tuple(before)}
 
 
 def test_a_robot_that_stops_ends_the_run_and_says_why():
     with served(watchdog_s=0.06) as server, RemoteRobot(str(server.address), TOKEN) as robot:
         plan = plan_of(robot.declared, None, "concurrent", 0.05)
-        plan = replace(plan, pace=Pace("concurrent", 0.5))  # longer than the dog waits
-        run = drive(robot, as_policy(push), plan, WallClock(), after(10))
+        ended = threading.Event()
+        run = drive(robot, hanging(3 + 5, ended), plan, WallClock(), after(10))
+        ended.set()
     assert "no fresh command came for 60 ms" in run.ended
+    assert run.longest_silence_s() > 0.06  # the one under way counts
 
 
 def test_whatever_ends_a_run_the_robot_is_told_to_stop():
@@ -165,15 +180,33 @@ def test_run_leaves_a_log_a_record_a_page_and_a_film(token, tmp_path):
     assert frames[0].std() > 10
 
 
+SAC = str(Path(__file__).parent.parent / "policies/fixtures/sac.zip")
+
+
+class ItsWorld(Odometer):
+    """With the spaces that the policy in SAC was trained for."""
+
+    def __init__(self):
+        super().__init__(discrete=False)
+        low, high = (np.array(bound, np.float32) for bound in ([-1, -0.25], [2, 0.75]))
+        self.action_space = gymnasium.spaces.Box(low, high)
+
+
 def test_a_stable_baselines_policy_runs_through_the_same_command(token, tmp_path):
-    """Its zip was trained on other columns: the same command says so."""
-    zip_ = Path(__file__).parent.parent / "policies/fixtures/sac.zip"
+    with served(body=GymBody(ItsWorld(), 0.02)) as server:
+        asked = options(cli.Options, server, token, tmp_path, seconds=0.3)
+        cli.run(replace(asked, policy=SAC, film=False), QUIET)
+    rows = list(csv.DictReader((tmp_path / "out/decisions.csv").read_text().splitlines()))
+    assert sum(row["fate"] == "in force" for row in rows) > 3
+    assert len({row["sent"] for row in rows}) > 3
+
+
+def test_a_policy_of_other_columns_arms_nothing(token, tmp_path):
     with served() as server:
         asked = options(cli.Options, server, token, tmp_path)
-        wrong = cli.Options(**{**asked.to_dict(), "policy": str(zip_)})
         with pytest.raises(ValueError, match="the policy observes 3 columns"):
-            cli.run(wrong, QUIET)
-        assert server.robot.watchdog.state == "idle"  # nothing was armed
+            cli.run(replace(asked, policy=SAC), QUIET)
+        assert server.robot.watchdog.state == "idle"
 
 
 def test_calibrate_leaves_a_trace_that_trainings_take(token, tmp_path):
@@ -224,7 +257,9 @@ def test_a_second_robot_at_an_address_leaves_the_first_ones_token(tmp_path, monk
     with served(f"unix:{tmp_path}/robot.socket") as server:
         with pytest.raises(SystemExit):
             main(["robot", "cartpole"])
-        with RemoteRobot(str(server.address), wire.read_token(tmp_path / "robot.token")) as robot:
+        with RemoteRobot(
+            str(server.address), addresses.read_token(tmp_path / "robot.token")
+        ) as robot:
             assert robot.get_observation().state == "idle"
 
 
@@ -274,10 +309,7 @@ def test_bars_are_as_high_as_counts():
     assert Run().count("stale") == 0
 
 
-def test_a_robot_that_does_not_say_how_it_rests_is_not_measured():
-    robot = ClockedRobot(TaskBody("cartpole", 4), VirtualClock())
-    with pytest.raises(ValueError, match="does not say which action lets it rest"):
-        Resting(robot)
+def test_who_is_not_connected_is_told_so():
     with pytest.raises(RobotFault, match="connect first"):
         RemoteRobot("unix:x", TOKEN).get_observation()
 

@@ -8,8 +8,9 @@ import pytest
 from midstride.policies import as_policy
 from midstride.realtime.clock import VirtualClock
 from midstride.realtime.clocked import ClockedRobot
+from midstride.realtime.drive import Resting, drive, plan_of
 from midstride.realtime.lerobot import LeRobotBody, LeRobotRobot
-from midstride.realtime.robot import Limits, Stamp
+from midstride.realtime.robot import Limits, RobotFault, Stamp
 from midstride.realtime.runtime import Pace, Runtime
 from midstride.realtime.senses import Senses
 from midstride.realtime.thinker import DrawnThinker
@@ -81,9 +82,9 @@ def test_what_is_no_action_is_not_sent():
     clock, arm = VirtualClock(), FakeArm()
     robot = robot_of(arm, clock)
     for wrong in ([np.nan, 0.0], [1.0], [[1.0, 2.0]]):
-        assert "an action must be" in robot.send_action(wrong, Stamp()).refused
+        assert "an action must be" in robot.send_action(wrong, Stamp(0)).refused
     assert arm.told == []
-    robot.send_action([1e9, 0.0], Stamp())
+    robot.send_action([1e9, 0.0], Stamp(0))
     assert arm.told == [{JOINTS[0]: 5.0, JOINTS[1]: 0.0}]
 
 
@@ -172,6 +173,99 @@ def test_after_a_hand_has_moved_it_an_arm_starts_where_it_is():
     arm.places[JOINTS[0]] = 101.0
     with pytest.raises(ValueError, match=r"outside of its limits: bring it within them by hand"):
         robot.arm()
+
+
+def ticks(clock, robot, count):
+    for _ in range(count):
+        clock.sleep_until(clock.now_s() + TICK_S)
+        robot.catch_up()
+
+
+def test_who_is_not_armed_is_told_nothing_wherever_a_hand_moves_it():
+    clock, arm, robot = served_arm()
+    for place in (30.0, 150.0, -20.0):
+        arm.places = dict.fromkeys(JOINTS, place)
+        ticks(clock, robot, 5)
+    assert arm.told == []
+    robot.arm()
+    ticks(clock, robot, 1)
+    assert arm.told == [pytest.approx(dict.fromkeys(JOINTS, -20.0))]
+    ticks(clock, robot, 30)  # the watchdog stops it
+    assert robot.watchdog.state == "stopped"
+    count = len(arm.told)
+    arm.places = dict.fromkeys(JOINTS, 90.0)
+    ticks(clock, robot, 5)
+    assert len(arm.told) == count
+
+
+def test_who_moves_is_not_armed_anew_from_where_it_was_measured():
+    clock, arm, robot = served_arm()
+    robot.arm()
+    for number in range(20):
+        robot.send_action([90.0, 90.0], Stamp(number, clock.now_s()))
+        ticks(clock, robot, 1)
+        arm.places = {name: place - 3.0 for name, place in arm.places.items()}  # it lags
+        with pytest.raises(ValueError, match="armed already"):
+            robot.arm()
+    path = np.array([[told[name] for name in JOINTS] for told in arm.told])
+    assert np.abs(np.diff(path, axis=0)).max() <= 50.0 * TICK_S + 1e-9
+    assert (np.diff(path, axis=0) >= 0).all()
+
+
+def test_the_world_of_a_real_arm_does_not_wait():
+    clock, _, robot = served_arm()
+    robot.arm()
+    robot.send_action([90.0, 90.0], Stamp(0, clock.now_s()))
+    ticks(clock, robot, 5)
+    with pytest.raises(ValueError, match="the world of fake_arm cannot be made to wait"):
+        robot.pause()
+    ticks(clock, robot, 100)
+    assert robot.watchdog.state == "stopped"
+
+
+def pushing(robot, clock, mode):
+    thinker = DrawnThinker(
+        as_policy(lambda row: np.array([50.0, -50.0], np.float32)),
+        clock, itertools.repeat((0.06, False)), is_serial=True,
+    )  # fmt: skip
+    return Runtime(robot, thinker, Senses(robot.declared), Pace(mode, 0.1), clock)
+
+
+def test_in_the_mode_hold_an_arm_rests_while_the_policy_thinks():
+    clock, arm, robot = served_arm()
+    robot.arm()
+    for cycle in itertools.islice(pushing(robot, clock, "hold").cycles(), 12):
+        if cycle.number:
+            assert robot.get_observation().target == pytest.approx(robot.limiter.position)
+    assert robot.watchdog.state == "armed"
+    assert arm.places[JOINTS[0]] > 1  # it is looked at now and then, and moves a tick each time
+    # In the policy's own process, too: it is told where it is at every capture.
+    clock, arm = VirtualClock(), FakeArm()
+    robot = robot_of(arm, clock)
+    list(itertools.islice(pushing(robot, clock, "hold").cycles(), 4))
+    assert [told[JOINTS[0]] for told in arm.told] == [0, 5, 5, 10, 10, 15, 15]
+
+
+def test_an_arm_that_cannot_rest_is_not_held():
+    arm = FakeArm(("wrist",))
+    arm.observation_features = {"wrist": (4, 4, 3)}
+    robot = robot_of(arm, VirtualClock(), camera="wrist")
+    with pytest.raises(RobotFault, match="does not rest while the policy thinks"):
+        next(pushing(robot, robot._clock, "hold").cycles())
+
+
+def test_the_latencies_of_an_arm_are_measured_without_moving_it():
+    clock, arm, robot = served_arm()
+    arm.places = {JOINTS[0]: 30.0, JOINTS[1]: -20.0}
+    policy = as_policy(lambda row: np.array([50.0, -50.0], np.float32))
+    plan = plan_of(robot.declared, None, "concurrent", 0.1)
+    draws = itertools.repeat((0.06, False))
+    thinks = lambda chosen: DrawnThinker(chosen, clock, draws, is_serial=True)  # noqa: E731
+    more = lambda run: run.captures < 12  # noqa: E731
+    run = drive(Resting(robot), policy, plan, clock, more, thinks=thinks)
+    assert run.ended == ""
+    assert run.count("in force") == 11
+    assert arm.places == pytest.approx({JOINTS[0]: 30.0, JOINTS[1]: -20.0})
 
 
 def test_in_the_policys_own_process_it_says_that_nobody_watches():

@@ -83,7 +83,7 @@ def test_pictures_show_the_robot_as_it_was():
 def test_what_is_recalled_comes_over_the_wire_whole():
     with served() as server, RemoteRobot(str(server.address), TOKEN) as robot:
         assert robot.declared.recalls
-        assert not robot.declared.rests
+        assert robot.declared.arrives_s is None
         robot.arm()
         robot.send_action([0.3], Stamp(0, robot.get_observation().captured_s))
         wait_for(lambda: len(server.robot._remembered) > 5)

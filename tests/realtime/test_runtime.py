@@ -24,7 +24,7 @@ class Tape:
         self.clock, self.looks_s, self.takes_s, self.sends = clock, looks_s, takes_s, sends
         self.told, self.captures, self.state, self.fault = [], [], "armed", None
         box = spaces.Box(-9, 9, (1,), np.float64)
-        self.declared = Declared("tape", box, box, ("time",), np.zeros(1))
+        self.declared = Declared("tape", box, box, ("time",))
 
     def get_observation(self):
         at_s = self.clock.now_s()

@@ -9,7 +9,7 @@ from midstride.realtime.bodies import TaskBody
 from midstride.realtime.clock import VirtualClock
 from midstride.realtime.clocked import ClockedRobot
 from midstride.realtime.limiter import Limiter, stop_path
-from midstride.realtime.robot import Limits, Stamp
+from midstride.realtime.robot import STAY, Limits, Stamp
 from midstride.realtime.watchdog import Watchdog
 
 TICK_S, PATIENCE_S = 0.005, 0.2
@@ -51,7 +51,8 @@ def test_the_reference_stays_within_all_limits_wherever_it_is_sent(commands):
         for tick in range(ticks):
             if stops and tick == ticks // 2:
                 limiter.brake()
-            path.append((limiter.step(), limiter.velocity, limiter.acceleration))
+            limiter.step()
+            path.append((limiter.planned, limiter.velocity, limiter.acceleration))
     assert outside(LIMITS, *zip(*path, strict=True)) < 1e-6
 
 
@@ -140,7 +141,8 @@ faults = st.one_of(
     st.tuples(st.just("future"), st.floats(0.002, 1e9), st.just(0.02)),
     st.tuples(st.just("stall"), st.none(), st.floats(0.0, 0.6)),
     st.tuples(st.just("stop"), st.none(), st.just(0.03)),
-    st.tuples(st.just("arm"), st.none(), st.just(0.3)),
+    st.tuples(st.just("arm"), st.none(), st.sampled_from([0.05, 0.3])),
+    st.tuples(st.just("no decision"), st.floats(-1, 1), st.sampled_from([0.005, 0.05])),
 )
 
 
@@ -170,9 +172,16 @@ def test_no_command_leaves_the_limits_and_nothing_moves_after_the_watchdogs_time
         if kind == "stop":
             robot.stop()
         elif kind == "arm":
-            if robot.get_observation().state != "stopping":
+            if robot.get_observation().state in ("armed", "stopping"):
+                with pytest.raises(ValueError, match=r"still stopping|armed already"):
+                    robot.arm()
+            else:
                 robot.arm()
                 fresh_s, number = now_s, 0
+        elif kind == "no decision":
+            sent, number = robot.send_action([value], Stamp()), number - 1
+            if sent.refused is None:
+                assert robot.get_observation().target == robot.limiter.position
         elif kind != "stall":
             sent = robot.send_action(action, stamp)
             is_harmless = kind in ("move", "jump")
@@ -229,6 +238,61 @@ def test_after_a_fault_it_stays_stopped_until_it_is_armed():
     robot.arm()
     assert robot.get_observation().fault is None
     assert robot.send_action([1.0], Stamp(0, clock.now_s())).refused is None
+
+
+def test_neither_arming_nor_commands_without_a_decision_keep_it_alive_or_move_it():
+    """A client that arms and sends actions that are no decisions, again and again."""
+    clock = VirtualClock()
+    robot, ticks = armed(clock)
+    for k in range(40):
+        robot.catch_up()
+        if robot.watchdog.state == "armed":
+            with pytest.raises(ValueError, match="armed already"):
+                robot.arm()
+        robot.send_action([(-1.0) ** k], Stamp(-1, 0.0))
+        clock.sleep_until(clock.now_s() + 0.1)
+    assert robot.get_observation().state == "stopped"
+    assert robot.watchdog.fault == "no fresh command came for 200 ms"
+    assert len({tuple(tick.place) for tick in ticks}) == 1
+    assert ticks[-1].at_s > 3.9
+
+
+def test_who_moves_and_is_told_to_stay_comes_back_to_where_its_reference_was():
+    clock = VirtualClock()
+    robot, ticks = armed(clock)
+    robot.send_action([1.0], Stamp(0, clock.now_s()))
+    clock.sleep_until(0.02)
+    robot.send_action(STAY, Stamp(1, clock.now_s()))
+    there = robot.limiter.position.copy()
+    assert robot.get_observation().target == there
+    clock.sleep_until(0.2)
+    robot.catch_up()
+    assert robot.watchdog.state == "armed"  # to decide to stay is a sign of life
+    assert ticks[-1].place == pytest.approx(there, abs=1e-9)
+
+
+def test_a_world_that_waits_is_looked_at_once_a_tick_and_goes_on_to_stop():
+    clock = VirtualClock(1.0)
+    robot, _ = armed(clock)
+    robot.send_action([1.0], Stamp(0, clock.now_s()))
+    clock.sleep_until(1.05)
+    robot.pause()
+    clock.sleep_until(7.0)
+    assert robot.catch_up() == 0
+    assert robot.next_tick_s() == pytest.approx(7.0 + TICK_S)
+    robot.stop()
+    clock.sleep_until(8.0)
+    assert robot.get_observation().state == "stopped"
+
+
+@pytest.mark.parametrize("action", [2**63, -(2**70), 5, -1, True, 1.0, None])
+def test_a_choice_that_is_none_is_a_fault_however_large(action):
+    clock = VirtualClock()
+    robot = ClockedRobot(TaskBody("cartpole", 5), clock, PATIENCE_S, limited=True)
+    robot.connect()
+    robot.arm()
+    assert "an action must be of Discrete(5)" in robot.send_action(action, Stamp(0, 0.0)).refused
+    assert robot.watchdog.state == "stopping"
 
 
 def test_repeating_a_decision_does_not_keep_the_watchdog_quiet():

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from attacks.robot_messages import garbage
-from midstride.realtime import wire
+from midstride.realtime import addresses, door, wire
 from midstride.realtime.bodies import TaskBody
 from midstride.realtime.clock import WallClock
 from midstride.realtime.clocked import ClockedRobot
@@ -25,11 +25,13 @@ TOKEN = "a" * 43
 
 
 @contextmanager
-def served(address="ws://127.0.0.1:0", watchdog_s=5.0, actions=None):
+def served(address="ws://127.0.0.1:0", watchdog_s=5.0, actions=None, body=None, clock=None):
     lines = []
-    clock = WallClock()
-    robot = ClockedRobot(TaskBody("cartpole", actions), clock, watchdog_s, limited=True, seed=0)
-    server = RobotServer(robot, wire.parse_address(address), TOKEN, clock, lines.append)
+    clock = clock or WallClock()
+    body = body or TaskBody("cartpole", actions)
+    limited = body.declared.limits is not None
+    robot = ClockedRobot(body, clock, watchdog_s, limited=limited, seed=0)
+    server = RobotServer(robot, addresses.parse_address(address), TOKEN, clock, lines.append)
     server.open()
     server.lines, server.robot = lines, robot
     thread = threading.Thread(target=server.run)
@@ -49,6 +51,15 @@ def wait_for(condition):
             return
         threading.Event().wait(0.005)
     raise AssertionError("it did not come")
+
+
+def said(server, line):
+    """For a line of the log, which begins with the time."""
+    wait_for(lambda: any(found.split(" s: ", 1)[1].startswith(line) for found in server.lines))
+
+
+def is_free(server):
+    return not server.door.has_client and server.robot.watchdog.state != "stopping"
 
 
 def dial(server, token=TOKEN, **options):
@@ -86,7 +97,6 @@ def test_a_client_sees_moves_and_stops_the_robot():
 def test_choices_go_over_the_wire_too():
     with served(actions=5) as server, RemoteRobot(str(server.address), TOKEN) as robot:
         assert robot.declared.action_space.n == 5
-        assert robot.declared.hold == 2
         robot.arm()
         sent = robot.send_action(4, Stamp(0, robot.get_observation().captured_s))
         assert (sent.action, sent.refused) == (4, None)
@@ -138,7 +148,7 @@ def test_strangers_are_refused_and_logged(token):
             dial(server, token)
         if token != "é":
             assert server.counts["strangers"] == 1
-            assert server.lines == ["refused: a stranger without the token"]
+            said(server, "refused: a stranger without the token")
             with pytest.raises(RobotFault, match="refuses: the token is wrong"):
                 RemoteRobot(str(server.address), token or "none").connect()
 
@@ -150,9 +160,11 @@ def test_there_is_one_client_and_no_browser():
             RemoteRobot(str(server.address), TOKEN).connect()
         assert robot.get_observation().state == "armed"  # which does not disturb the first
         robot.disconnect()
-        wait_for(lambda: server._client is None)
+        wait_for(lambda: not server.door.has_client)
         with pytest.raises(InvalidStatus):
             dial(server, origin="http://127.0.0.1")
+        said(server, "refused: a browser, or who speaks otherwise (HTTP 403)")
+        assert server.counts["strange requests"] == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -176,7 +188,7 @@ def test_a_client_that_sends_garbage_stops_the_robot_and_is_sent_away():
     rng = random.Random(0)
     with served() as server:
         for _ in range(12):
-            wait_for(lambda: server._client is None and server.robot.watchdog.state != "stopping")
+            wait_for(lambda: is_free(server))
             with dial(server) as client:
                 client.send(wire.encode(wire.Hello(wire.VERSION)))
                 client.recv(timeout=5)
@@ -185,24 +197,28 @@ def test_a_client_that_sends_garbage_stops_the_robot_and_is_sent_away():
                 client.send(read_garbage(rng))
                 with pytest.raises(ConnectionClosed):
                     client.recv(timeout=5)
-        wait_for(lambda: server._client is None)
+        wait_for(lambda: is_free(server))
         assert server.counts["garbage"] == 12
         assert server.robot.watchdog.faults == 12
         assert "its client sent garbage" in server.robot.watchdog.fault
 
 
-def test_bytes_that_are_no_http_and_connections_that_say_nothing_disturb_nobody():
+def test_who_sends_no_request_or_nothing_is_refused_and_logged_and_disturbs_nobody(monkeypatch):
+    """Among them connections that stay half open: they are given up by the server itself."""
+    monkeypatch.setattr(door, "PATIENCE_S", 0.05)
     rng = random.Random(1)
     with served() as server, RemoteRobot(str(server.address), TOKEN) as robot:
         open_ = []
-        for _ in range(30):
+        for k in range(30):
             stranger = socket.create_connection((server.address.host, server.address.port))
-            stranger.sendall(rng.randbytes(rng.randrange(0, 2000)))
+            stranger.sendall(rng.randbytes(rng.randrange(1, 2000)) if k % 3 else b"")
             open_.append(stranger)
+        assert robot.get_observation().state == "idle"
+        wait_for(lambda: server.counts["no requests"] == 30)
+        said(server, "refused: a connection that asked for nothing, or for nonsense")
         assert robot.get_observation().state == "idle"
         for stranger in open_:
             stranger.close()
-        assert robot.get_observation().state == "idle"
 
 
 @pytest.mark.parametrize("size", [wire.LARGEST_REQUEST + 1, 10 * wire.LARGEST_REQUEST])
@@ -221,6 +237,10 @@ def test_another_version_is_told_which():
         client.send(wire.encode(wire.Hello(99)))
         reply = wire.read_reply(client.recv(timeout=5))
         assert f"speaks version {wire.VERSION}, the client version 99" in reply.why
+        client.send(wire.encode(wire.Order("arm")))  # it was not greeted
+        with pytest.raises(ConnectionClosed):
+            client.recv(timeout=5)
+        assert server.robot.watchdog.state == "idle"
 
 
 @pytest.mark.parametrize(
@@ -230,19 +250,19 @@ def test_another_version_is_told_which():
 )  # fmt: skip
 def test_addresses_are_of_this_machine(text):
     with pytest.raises(ValueError, match=r"address of a robot|path of a Unix socket"):
-        wire.parse_address(text)
+        addresses.parse_address(text)
 
 
 def test_a_token_is_for_its_owner_and_comes_back(tmp_path):
     path = tmp_path / "robot.token"
     path.write_text("old")
-    token = wire.new_token()
-    wire.write_token(path, token)
+    token = addresses.new_token()
+    addresses.write_token(path, token)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert wire.read_token(path) == token
+    assert addresses.read_token(path) == token
     path.write_text("two words\n")
     with pytest.raises(ValueError, match="holds no token"):
-        wire.read_token(path)
+        addresses.read_token(path)
 
 
 def test_no_robot_at_an_address_is_said():
@@ -259,10 +279,10 @@ def test_a_robot_of_images_comes_over_the_wire_whole():
     space = spaces.Dict(
         {"image": spaces.Box(0, 255, (4, 5, 3), np.uint8), "state": spaces.Box(-1, 1, (2,))}
     )
-    declared = Declared("seer", space, spaces.Box(-1, 1, (3,)), ("a", "b"), np.zeros(3))
+    declared = Declared("seer", space, spaces.Box(-1, 1, (3,)), ("a", "b"))
     image = rng.integers(0, 255, (4, 5, 3), dtype=np.uint8)
     seen = Observation({"image": image, "state": np.array([0.25, 1.0])}, 3.5)
-    there = wire.declared_by(wire.read_reply(wire.encode(wire.welcome(declared))))
+    there = wire.declared_by(wire.read_reply(wire.encode(wire.welcome(declared, 1.0))))
     assert there.observation_space == space
     back = wire.observation_of(wire.read_reply(wire.encode(wire.observed(seen))), there)
     assert (back.values["image"] == image).all()
