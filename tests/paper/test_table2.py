@@ -14,7 +14,7 @@ from rich.console import Console
 from midstride.cli import main
 from midstride.measure.statistics import differs, holm
 from midstride.paper import robot_grasps, table2
-from midstride.paper.robot_grasps import Job, grasps_of, kept
+from midstride.paper.robot_grasps import Job, grasps_of, grasps_of_all, kept, write_kept
 from midstride.realtime.grasps import Grasp
 from midstride.realtime.robot import RobotFault
 from midstride.realtime.strange import Strange
@@ -250,6 +250,19 @@ def test_what_is_kept_was_filmed_before(job, monkeypatch):
         list(grasps_of(job, 3, Strange()))
     assert len(list(grasps_of(job, 3, Strange()))) == 3
     assert tape == [(0, 0), (1, 1), (1, 1)]
+
+
+@pytest.mark.slow
+def test_jobs_side_by_side_come_back_in_order_and_an_error_ends_them_all(job, tmp_path):
+    jobs = [replace(job, kept=tmp_path / f"{k}.jsonl") for k in range(3)]
+    for k, one in enumerate(jobs):
+        write_kept(one.kept, one.key(Strange()), some(1, float(k), count=4))
+    found = grasps_of_all(jobs, 4, Strange(), 2, CONSOLE)
+    assert [grasps[0].policy_duration_s for grasps in found] == [0, 1, 2]
+    assert found == [kept(one.kept, one.key(Strange())) for one in jobs]
+    jobs[1].kept.write_text("no grasps")
+    with pytest.raises(ValueError, match="is damaged: remove it"):
+        grasps_of_all(jobs, 4, Strange(), 2, CONSOLE)
 
 
 def test_a_robots_process_ends_with_who_started_it(tmp_path):

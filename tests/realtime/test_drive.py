@@ -96,7 +96,6 @@ def test_a_robot_that_stops_ends_the_run_and_says_why():
         run = drive(robot, hanging(3 + 5, ended), plan, WallClock(), after(10))
         ended.set()
     assert "no fresh command came for 60 ms" in run.ended
-    assert run.longest_silence_s() > 0.06  # the one under way counts
 
 
 def test_whatever_ends_a_run_the_robot_is_told_to_stop():

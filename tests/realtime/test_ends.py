@@ -152,13 +152,13 @@ def test_what_a_robot_cannot_do_is_a_fault_that_is_told_and_logged():
 
 
 def test_faults_are_logged_with_the_time():
-    with served(watchdog_s=0.05) as server, RemoteRobot(str(server.address), TOKEN) as robot:
-        robot.arm()
-        said(server, "fault: no fresh command came for 50 ms")
-        wait_for(lambda: server.robot.watchdog.state == "stopped")
+    with served() as server, RemoteRobot(str(server.address), TOKEN) as robot:
         robot.arm()
         robot.send_action([np.nan], Stamp(0, robot.get_observation().captured_s))
         said(server, "fault: an action must be of Box")
+    with served(watchdog_s=0.05) as server, RemoteRobot(str(server.address), TOKEN) as robot:
+        robot.arm()
+        said(server, "fault: no fresh command came for 50 ms")
     assert all(float(line.split(" s: ")[0]) > 0 for line in server.lines)
 
 
