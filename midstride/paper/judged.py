@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from midstride.disk.code import code_version
 from midstride.disk.files import write_whole
 from midstride.disk.read import Missing, check_record, damage_of, read_json
@@ -42,11 +44,12 @@ def judged(
                 for measure, values in record["measures"].items():
                     checked(measure, values, tuple[float, ...])
             return record
-    if seed is None:
-        episodes = final_episodes(load(folder), environment, training.run)
-    else:
-        count = FINAL_EPISODES * training.run.evaluation_episodes
-        episodes = evaluate_in(load(folder), environment, count, seed)
+    with threadpool_limits(1):  # small products: threads that wait for one another cost more
+        if seed is None:
+            episodes = final_episodes(load(folder), environment, training.run)
+        else:
+            count = FINAL_EPISODES * training.run.evaluation_episodes
+            episodes = evaluate_in(load(folder), environment, count, seed)
     record = {
         "about": about,
         "returns": [episode.total for episode in episodes],
