@@ -188,8 +188,9 @@ def opened(training: Training, folder: Path, resume: bool) -> Run:
 def final_episodes(policy: Policy, environment: Environment, run: RunSettings) -> list[Episode]:
     """Those that a training's policy is judged by, in its own environment or in another.
 
-    Runs of several seeds are compared as wholes: their episodes must not be the same ones, nor in
-    scenes that anything was chosen by.
+    Where an environment has scenes, every seed has episodes of its own, in scenes that nothing was
+    chosen by. Elsewhere all seeds are judged by the same episodes, whose choice an interval over
+    trainings does not tell of.
     """
     has_scenes = environment.for_evaluation(EVALUATION_SCENE_SEED) != environment
     return evaluate_in(
