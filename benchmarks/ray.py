@@ -60,7 +60,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
     judged, key = ray.put(block[1]), np.zeros(2, np.uint32)
 
     def collect(count: int) -> Callable[[], Any]:
-        given = (acting, ROUNDS, 0, None)
+        given = (acting, None, ROUNDS, 0, None)
         return lambda: ray.get(
             [actor.collect.options(num_returns=2).remote(*given)[0] for actor in collectors[:count]]
         )
@@ -88,7 +88,9 @@ def _roles() -> tuple[Rates, list[Figure]]:
         },
         REPEATS,
     )
-    taken = ray.get(collectors[0].collect.options(num_returns=2).remote(acting, 1, 0, None)[1])
+    taken = ray.get(
+        collectors[0].collect.options(num_returns=2).remote(acting, None, 1, 0, None)[1]
+    )
     per_step = _size(taken) / TRAINING.run.num_envs
     sizes = [_size(one) / len(block[1]["terminated"]) for one in block]
     measured = Rates(
@@ -132,13 +134,15 @@ def _block() -> tuple[Any, Any, Any, dict[str, Any]]:
     agent, envs = small_agent(TRAINING)
     envs.close()
     updates = agent.at_once
-    _, *block = memory.sample(updates, None)
+    _, judged, fitted = memory.sample(updates, None)
+    block = fitted, judged
     fitter = Fitter(TRAINING, values)
-    _, acting, judging = fitter.setup()
+    fitter.setup()
+    _, acting, judging = fitter.publish()
     labels, key = np.full(len(block[1]["terminated"]), 0.5, np.float32), np.zeros(2, np.uint32)
     collector = Collector(TRAINING, (0, 0))
     collector.setup()
-    _, taken = collector.collect(acting, 1, 0, None)
+    _, taken = collector.collect(acting, None, 1, 0, None)
     numbers = iter(range(10**9))
     parts = {
         "updates": (lambda: fitter.fit(block[0], labels, key, key), updates),

@@ -48,7 +48,7 @@ def simulated(rates, layout, steps=4000):
     found = Coordinator(work, scale, cluster, CountingDesk(scale), cluster.clock)
     found.start()
     found.run()
-    return found.steps / cluster.now, found
+    return found.books.steps / cluster.now, found
 
 
 CASES = {
@@ -74,7 +74,7 @@ def test_the_model_says_what_the_coordinator_does(bound_by, send_every):
     assert said.bound_by == bound_by
     measured, found = simulated(rates, layout)
     assert measured == pytest.approx(said.steps_per_s, rel=0.06)
-    total, count, largest = found.staleness["label"]
+    total, count, largest = found.books.staleness["label"]
     assert largest <= said.label_staleness_max
     assert total / count <= said.label_staleness_max
     busy = found.cluster.busy_s
@@ -96,7 +96,7 @@ def test_staleness_of_labels_is_what_is_fitted_while_they_are_made():
     layout = replace(LAYOUT, updaters=6)
     said = forecast(rates, layout)
     _, found = simulated(rates, layout)
-    total, count, _ = found.staleness["label"]
+    total, count, _ = found.books.staleness["label"]
     assert said.bound_by == "labelling"
     assert total / count == pytest.approx(said.label_staleness, abs=layout.block_updates)
 
