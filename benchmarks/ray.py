@@ -10,6 +10,7 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
     measured = Rates(
         found["1 collector"], found["1 updater"], found["updates"], 1 / found["adds"],
         1 / found["samples"], found["calls"], per_step, sizes[0], sizes[1],
-        _size(weights[0]), _size(weights[1]), WIRE,
+        _size(weights[0]), _size(weights[1]), WIRE, _size(weights[0]), 2 / found["calls"],
     )  # fmt: skip
     raw = sum(part.nbytes for part in _one_observation(taken[0])) / TRAINING.run.num_envs
     ours = sum(array.nbytes for array in weights[1].values())
@@ -204,11 +205,11 @@ def _forecasts(measured: Rates) -> None:
     )  # fmt: skip
     titles = ("machines", "fitters", "collectors", "updaters", "steps/s", "bound by", "staleness")
     table = Table(*titles, title=f"Forecast, {PROCESSES} processes a machine")
-    for fitters in (1, 10):
-        theirs = measured.with_fitters(fitters)
+    for fitters in (1, 4):
+        theirs = replace(like, fitters=fitters)
         for machines in (1, 10, 100, 1_000):
-            layout = best_layout(theirs, machines * PROCESSES, like)
-            said = forecast(theirs, layout)
+            layout = best_layout(measured, machines * PROCESSES, theirs)
+            said = forecast(measured, layout)
             table.add_row(
                 f"{machines:,}", f"{fitters}", f"{layout.collectors:,}", f"{layout.updaters:,}",
                 f"{said.steps_per_s:,.0f}", said.bound_by, f"{said.label_staleness:,.0f} updates",

@@ -56,8 +56,8 @@ class Options(Settings):
     tensorboard: bool = False
     """write the metrics for TensorBoard too (needs midstride[tensorboard])"""
     engine: Literal["local", "ray"] = "local"
-    """local: in this process; ray: one training spread over a Ray cluster, qtopt only (needs
-    midstride[ray]; docs/scale.md)"""
+    """local: in this process; ray: one training of qtopt, sac or dqn spread over a Ray cluster
+    (needs midstride[ray]; docs/scale.md)"""
     address: str | None = None
     """address of the Ray cluster, HOST:PORT or auto (default: one is started on this machine)"""
     trust: bool = False

@@ -104,6 +104,8 @@ class Coordinator:
             return bool(signalled()) or self.fault is not None or has_ended
 
         while True:
+            if all(one.is_ready and not one.can_sample for one in self.members["memory"]):
+                books.forgive()
             if ends():
                 if books.phase != "online":
                     return
@@ -155,9 +157,6 @@ class Coordinator:
     # --- Who may be called, and for what
 
     def _issue(self) -> None:
-        memories = self.members["memory"]
-        if all(one.is_ready and not one.can_sample for one in memories):
-            self.books.forgive()
         nexts = {
             "memory": self._next_for_memory,
             "fitter": self._next_for_fitter,  # before updaters: it may send labels back to them

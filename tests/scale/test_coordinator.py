@@ -56,7 +56,10 @@ def check(found):
         assert told == steps
         assert updates + forgone >= updates_after(w, steps)
     saved = [about["steps"] for _, _, about in desk.saves]
-    assert [steps // 400 for steps in saved] == list(range(1, w.steps // 400 + 1))
+    # One for every 400 steps; steps that were under way may have passed two such marks at once.
+    assert saved == sorted(set(saved))
+    assert saved[-1] == w.steps
+    assert np.diff([0, *saved]).max() < 800 + w.num_envs * found.scale.blocks_ahead
     for (updates, _), memories, about in desk.saves:
         assert updates == updates_after(w, about["steps"]) - about["counts"]["updates_forgone"]
         rounds = [r for memory in memories for stream in memory.values() for r in stream]
@@ -120,7 +123,7 @@ def killer(rng, chance):
             alive = [one for one in cluster.actors if one.is_alive]
             if cluster.machines > 1 and rng.random() < 0.2:
                 cluster.kill_machine(int(rng.integers(cluster.machines)))
-            else:
+            elif alive:
                 alive[int(rng.integers(len(alive)))].is_alive = False
 
     return before_call
