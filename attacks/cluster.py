@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from rich.console import Console
@@ -62,7 +61,6 @@ class Victim:
     place: Path
     address: str
     driver: subprocess.Popen[bytes] = field(init=False)
-    log: IO[bytes] = field(init=False)
     starts: int = 0
 
     @property
@@ -124,7 +122,7 @@ def _attack(
         counts = found[f"training of {agent}"]
         others = sum(one.tries for one in found.values()) - counts.tries
         victim = Victim(agent, place / f"run{number}", nodes.address)
-        _one_run(victim, rng, nodes, counts, kills - others, section)
+        _one_run(victim, rng, nodes, counts, others, kills, section)
         runs[agent] += 1
         number += 1
     return runs
@@ -135,12 +133,16 @@ def _one_run(
     rng: np.random.Generator,
     nodes: Nodes,
     counts: Counts,
+    before: int,
     wanted: int,
     section: Section,
 ) -> None:
-    """A training that is disturbed until it has ended, and what it came to."""
+    """A training that is disturbed until it has ended, and what it came to.
+
+    before: kills of other agents; wanted: of all
+    """
     victim.start()
-    most = min(wanted, counts.tries + _MOST_OF_A_RUN)
+    most = min(wanted - before, counts.tries + _MOST_OF_A_RUN)
     seen = cluster_judge.Seen()
     moved, steps, others = time.monotonic(), -1, 0
     due = time.monotonic() + rng.exponential(_BETWEEN_S)
@@ -155,11 +157,13 @@ def _one_run(
             break
         if time.monotonic() >= due and counts.tries < most and section.goes_on():
             _kill(victim, rng, nodes, counts)
-            section.show(counts.tries)
+            section.show(before + counts.tries)
             due = time.monotonic() + rng.exponential(_BETWEEN_S)
     code = victim.driver.wait()
     if code != 0 and code != -signal.SIGKILL:
         counts.add("lost", f"{victim.agent} ended with {code}: {victim.said[-3000:]}")
+    if "Traceback (most recent call last)" in victim.said:
+        counts.add("tracebacks", f"{victim.agent}: {victim.said[-3000:]}")
     left = left_after(set(nodes.actors()), 60)
     if left:
         counts.add("other", f"actors left after {victim.agent} had ended: {left}")

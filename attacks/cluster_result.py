@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
-from attacks.counts import KINDS, Counts
+from attacks.counts import Counts
 from midstride.disk.files import commit, machine, versions, write_whole
 
+_JUDGED = {
+    "lost": "lost", "doubled": "doubled", "tracebacks": "tracebacks", "hangs": "hangs",
+    "files outside": "driver's files open elsewhere", "other": "other",
+}  # fmt: skip
 _WHAT = (
     "Kills on `ray.cluster_utils.Cluster` (`python -m attacks.cluster`): {kills} in {runs} runs "
     "and {minutes:.0f} minutes, seed {seed}, {nodes} nodes that came and went. Everything but runs "
@@ -33,7 +38,7 @@ def record(
         "seed": seed,
         "seconds": round(seconds, 1),
         "commit": commit(),
-        "versions": versions(),
+        "versions": {**versions(), "ray": version("ray")},
         "machine": machine(),
         "kills": kills,
         "nodes": nodes,
@@ -59,9 +64,10 @@ def record(
 
 def table(runs: Mapping[str, int], found: Mapping[str, Counts]) -> str:
     """A line for each agent, and what was killed."""
-    lines = [["", "runs", "kills", *KINDS], ["---", *["---:"] * (2 + len(KINDS))]]
+    lines = [["", "runs", "kills", *_JUDGED.values()], ["---", *["---:"] * (2 + len(_JUDGED))]]
     for count, (name, counts) in zip(runs.values(), found.items(), strict=True):
-        lines.append([name, *map(str, (count, counts.tries, *counts.troubles.values()))])
+        troubles = (counts.troubles[kind] for kind in _JUDGED)
+        lines.append([name, *map(str, (count, counts.tries, *troubles))])
     met: dict[str, int] = {}
     for counts in found.values():
         for what, count in counts.of_which.items():
