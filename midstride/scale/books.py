@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from midstride.scale.cluster import Reference
-from midstride.scale.parcels import Block, Evaluation, Published, Round
+from midstride.scale.parcels import Block, Call, Evaluation, Published, Round
 from midstride.scale.plan import ScaleSettings, Work
 
 _COUNTED = (
@@ -226,6 +226,37 @@ class Books:
         for block in self.blocks:
             if block.stage in ("labelled", "fitting"):
                 self.make_again(block)
+
+    # --- Losses
+
+    def undo(self, call: Call) -> None:
+        """A call ended with its actor: what it was for is still to be done."""
+        kind, about = call.kind, call.about
+        if kind in ("collect", "sample", "auxiliary"):
+            self.is_random_away = False
+        if kind == "collect":
+            self.on_the_way -= about[0] * self.work.num_envs
+        elif kind == "add":
+            self.rounds[call.member.place].appendleft(about)
+        elif kind in ("sample", "auxiliary"):
+            self.drop(about)
+        elif kind == "label":
+            about.stage = "sampled"
+        elif kind in ("evaluate", "last"):
+            about.is_under_way = False
+
+    def forget(self, call: Call) -> None:
+        """What a call was given is gone with the machine that held it; its actor is well."""
+        kind, about = call.kind, call.about
+        if kind == "add":
+            self.on_the_way -= about.length * self.work.num_envs
+            self.counts["rounds_lost"] += about.length
+            return
+        self.undo(call)
+        if kind in ("label", "fit_auxiliary"):
+            self.drop(about)
+        elif kind in ("fit", "begin"):  # nothing was applied yet
+            self.drop(about.block)
 
     # --- What is random in lock step
 

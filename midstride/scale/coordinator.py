@@ -44,16 +44,13 @@ from typing import Any
 
 from midstride.envs.faults import Fault
 from midstride.scale.books import Books, crosses
-from midstride.scale.cluster import Cluster, DataLost, Lost, Reference
+from midstride.scale.cluster import Cluster, DataLost, Lost
+from midstride.scale.crew import Crew
 from midstride.scale.figures import figures
 from midstride.scale.gauge import Gauge
 from midstride.scale.parcels import Block, Call, Desk, Evaluation, Member, Round
 from midstride.scale.plan import ScaleSettings, Work
 from midstride.scale.team import Fitting
-
-_POLL_S = 0.5  # how often signals are looked at, when nothing happens
-_ROLES = ("memory", "fitter", "updater", "collector", "judge")
-_IN_A_ROW = 5  # actors of a role that may be lost before any of them has done anything
 
 
 class Coordinator:
@@ -67,18 +64,14 @@ class Coordinator:
         desk: Desk,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.work, self.scale, self.cluster, self.desk = work, scale, cluster, desk
-        self.books = Books(work, scale)
-        self.members: dict[str, list[Member]] = {role: [] for role in _ROLES}
-        self.calls: dict[Reference, Call] = {}
+        self.work, self.scale, self.desk = work, scale, desk
+        self.books, self.crew = Books(work, scale), Crew(cluster)
+        self.members = self.crew.members
         self.fitting: Fitting | None = None
         self.publish_again = False
         self.is_draining = False  # no new steps, until all is done
         self.is_saving = False
         self.saved: dict[str, Any] = {}
-        self.names = 0  # of actors so far
-        self.in_a_row: dict[str, int] = {}
-        self.most_in_a_row = _IN_A_ROW
         self.fault: Fault | None = None  # of an environment
         self.gauge = Gauge(clock)
 
@@ -132,9 +125,7 @@ class Coordinator:
 
     def stop(self) -> None:
         """End all actors."""
-        for role in _ROLES:
-            for member in self.members[role]:
-                self.cluster.stop(member.actor)
+        self.crew.stop()
 
     def figures(self) -> dict[str, float]:
         """How the training is doing; rates are of the last half minute."""
@@ -142,11 +133,11 @@ class Coordinator:
 
     def about(self) -> dict[str, Any]:
         """What a checkpoint must hold beside state and memories, as JSON can."""
-        return {**self.books.about(), "names": self.names}
+        return {**self.books.about(), "names": self.crew.names}
 
     def go_on(self, about: dict[str, Any], state: Any) -> None:
         """From a checkpoint; before `start`."""
-        self.names = about["names"]
+        self.crew.names = about["names"]
         self.books.go_on(about, state)
 
     def _save(self) -> None:
@@ -246,14 +237,9 @@ class Coordinator:
             if block.is_auxiliary:
                 block.stage = "fitting"
                 self._call(member, "fit_auxiliary", block, (block.fitted[0],))
-            elif self._are_in_step:
+            elif self.crew.are_in_step(books.generation):
                 block.stage = "fitting"
                 self.fitting = Fitting(block, self.scale.fitters)
-
-    @property
-    def _are_in_step(self) -> bool:
-        fitters = self.members["fitter"]
-        return all(one.is_ready and one.generation == self.books.generation for one in fitters)
 
     def _next_for_collector(self, member: Member) -> None:
         work, books = self.work, self.books
@@ -286,30 +272,24 @@ class Coordinator:
     # --- What comes back
 
     def _await(self) -> None:
-        for reference in self.cluster.wait(list(self.calls), _POLL_S):
-            call = self.calls.pop(reference)
-            call.member.is_busy = False
-            try:
-                record = self.cluster.get(reference)
-            except Lost as error:
-                self._undo(call)
-                self._replace(call.member, str(error))
-                continue
-            except DataLost:
-                self._forget(call)
-                continue
-            except Fault as fault:
-                if call.kind != "collect":
-                    raise
-                self._undo(call)
-                self.fault, call.member.is_ready = fault, False
-                continue
-            if call.kind != "setup":
-                self.in_a_row[call.member.role] = 0
-                if call.member.role == "fitter" and call.generation != self.books.generation:
-                    continue  # fitters have gone back since
-            getattr(self, f"_after_{call.kind}")(call, record)
+        for call, found in self.crew.ended():
+            if isinstance(found, Lost):
+                self.books.undo(call)
+                self._replace(call.member, found)
+            elif isinstance(found, DataLost):
+                self._do_without(call)
+            elif isinstance(found, Fault) and call.kind == "collect":
+                self.books.undo(call)
+                self.fault, call.member.is_ready = found, False
+            elif isinstance(found, Exception):
+                raise found
+            elif call.kind == "setup" or not self._is_of_before(call):
+                getattr(self, f"_after_{call.kind}")(call, found)
         self.desk.tell()
+
+    def _is_of_before(self, call: Call) -> bool:
+        """Whether it is of a fitter, and they have gone back since: then it counts for nothing."""
+        return call.member.role == "fitter" and call.generation != self.books.generation
 
     def _after_setup(self, call: Call, record: Any) -> None:
         member, books = call.member, self.books
@@ -424,28 +404,16 @@ class Coordinator:
     # --- Losses
 
     def _start(self, role: str, place: int) -> Member:
-        actor = self.cluster.start(role, self.desk.arguments(role, place, self.names))
-        member = Member(role, place, self.names, actor)
-        self.names += 1
-        self.members[role].append(member)
-        self._call(member, "setup", None, ())
-        return member
+        arguments = self.desk.arguments(role, place, self.crew.names)
+        return self.crew.start(role, place, arguments, self.books.generation)
 
-    def _replace(self, member: Member, why: str) -> None:
-        role, counts = member.role, self.books.counts
-        counts["actors_lost"] += 1
-        self.in_a_row[role] = self.in_a_row.get(role, 0) + 1
-        if self.in_a_row[role] > self.most_in_a_row:
-            raise RuntimeError(
-                f"{self.in_a_row[role]} {role}s in a row were lost before one of them did "
-                f"anything: {why}"
-            )
-        self.cluster.stop(member.actor)
-        self.members[role].remove(member)
+    def _replace(self, member: Member, why: Exception) -> None:
+        self.books.counts["actors_lost"] += 1
+        self.crew.lose(member, why)
         if member.generation == self.books.generation:  # a fitter that the others were in step with
             self._go_back()
-        self._start(role, member.place).held = member.held
-        counts["actors_replaced"] += 1
+        self._start(member.role, member.place).held = member.held
+        self.books.counts["actors_replaced"] += 1
 
     def _go_back(self) -> None:
         """All fitters go on from what was kept."""
@@ -454,44 +422,17 @@ class Coordinator:
         if "fitter" not in self.saved:  # a checkpoint has to wait for what is owed again
             self.is_saving, self.saved = False, {}
 
-    def _undo(self, call: Call) -> None:
-        """A call ended with its actor: what it was for is still to be done."""
-        kind, about, books = call.kind, call.about, self.books
-        if kind in ("collect", "sample", "auxiliary"):
-            books.is_random_away = False
-        if kind == "collect":
-            books.on_the_way -= about[0] * self.work.num_envs
-        elif kind == "add":
-            books.rounds[call.member.place].appendleft(about)
-        elif kind in ("sample", "auxiliary"):
-            books.drop(about)
-        elif kind == "label":
-            about.stage = "sampled"
-        elif kind in ("evaluate", "last"):
-            about.is_under_way = False
-
-    def _forget(self, call: Call) -> None:
+    def _do_without(self, call: Call) -> None:
         """What a call was given is gone: do without it, or ask for it again."""
-        self._undo(call)
-        kind, about, books = call.kind, call.about, self.books
-        if kind == "add":
-            books.rounds[call.member.place].popleft()
-            books.on_the_way -= about.length * self.work.num_envs
-            books.counts["rounds_lost"] += about.length
-        elif kind in ("label", "fit_auxiliary"):
-            books.drop(about)
-        elif kind in ("fit", "begin") and about is self.fitting:  # nothing was applied yet
-            books.drop(about.block)
-            self.fitting = None
-        elif kind in ("step", "end") and about is self.fitting:  # by some, perhaps
+        self.books.forget(call)
+        is_fitting = self.fitting is not None and call.about is self.fitting
+        if call.kind in ("step", "end") and is_fitting:  # others may have applied it
             self._go_back()
-        self.publish_again |= kind in ("collect", "label")
-
-    # --- Small things
+        elif is_fitting:
+            self.fitting = None
+        self.publish_again |= call.kind in ("collect", "label")
 
     def _call(
         self, member: Member, kind: str, about: Any, given: tuple[Any, ...], returns: int = 1
     ) -> None:
-        first, *data = self.cluster.call(member.actor, kind, given, returns)
-        member.is_busy = True
-        self.calls[first] = Call(kind, member, about, data, self.books.generation)
+        self.crew.call(member, kind, about, given, returns, self.books.generation)

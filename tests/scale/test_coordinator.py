@@ -142,7 +142,7 @@ def test_whatever_is_lost_the_run_ends_and_counts_nothing_twice(scale, seed, mac
         roles, lambda role, method: rng.exponential(), machines, killer(rng, 0.1)
     )
     found = coordinator(scale, cluster, **options)
-    found.most_in_a_row = 10**6
+    found.crew.most_in_a_row = 10**6
     finish(found)
     check(found)
     counts = found.books.counts

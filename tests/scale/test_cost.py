@@ -96,8 +96,8 @@ def test_the_model_says_what_the_coordinator_does(bound_by, send_every):
     total, count, largest = found.books.staleness["label"]
     assert largest <= said.label_staleness_max
     assert total / count <= said.label_staleness_max
-    busy = found.cluster.busy_s
-    used = busy["fitter"] / layout.fitters / found.cluster.now
+    busy = found.crew.cluster.busy_s
+    used = busy["fitter"] / layout.fitters / found.crew.cluster.now
     assert used == pytest.approx(said.used["fitting"], abs=0.06)
 
 

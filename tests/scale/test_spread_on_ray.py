@@ -68,7 +68,7 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
             member = members[int(rng.integers(len(members)))]
             if member.is_ready and member.name not in killed:
                 killed.append(member.name)
-                driver.coordinator.cluster.stop(member.actor)  # at whatever it is doing
+                driver.coordinator.crew.cluster.stop(member.actor)  # at whatever it is doing
 
     with connected(None):
         scale = ScaleSettings(collectors=2, updaters=2, cores=0.1, keep_every=2)
