@@ -45,7 +45,7 @@ _SMALL = "--hidden 8 --learning-starts 80 --update-every 4"
 TRAININGS = {
     "qtopt": f"train gym:InvertedPendulum-v5 qtopt {_COMMON} {_QTOPT}",
     "sac": f"train gym:InvertedPendulum-v5 sac {_COMMON} {_SMALL}",
-    "dqn": f"train pointmass dqn {_COMMON} {_SMALL}",
+    "dqn": f"train gym:InvertedPendulum-v5 dqn {_COMMON} {_SMALL}",
 }
 KINDS = {"actor": 0.7, "worker": 0.15, "node": 0.11, "driver": 0.04}  # shares of kills
 _BETWEEN_S = 3.0  # on average

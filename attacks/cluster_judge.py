@@ -64,11 +64,13 @@ def unique(arrays: dict[str, NDArray[Any]], steps: int, where: str, counts: Coun
 def _rows(held: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
     """What a stream holds, a row for each transition."""
     if "transitions" in held:
-        found = held["transitions"]
-        return found.reshape(-1, found.shape[-1]).astype(float)
-    parts = [held[name] for name in ("state_capture", "action")]
-    flat = [part.reshape(part.shape[0] * part.shape[1], -1) for part in parts]
-    return np.concatenate(flat, axis=1).astype(float)
+        return _flat(held["transitions"])
+    return np.concatenate([_flat(held[name]) for name in ("state_capture", "action")], axis=1)
+
+
+def _flat(part: NDArray[Any]) -> NDArray[np.float64]:
+    """(rounds, environments, columns) as (transitions, columns)."""
+    return part.reshape(part.shape[0] * part.shape[1], part.shape[2]).astype(float)
 
 
 def finished(folder: Path, steps: int, every: int, seen: Seen, counts: Counts) -> None:

@@ -82,7 +82,10 @@ class Nodes:
         self._cluster.remove_node(self.others.pop(which), allow_graceful=False)
 
     def workers(self) -> dict[Process, str]:
-        """Workers that are there, each with its title: the actor that it is, or ray::IDLE."""
+        """Workers that are there, each with its title: the actor that it is, or ray::IDLE.
+
+        A node's agents are left out: with one of them the whole node ends, the head too.
+        """
         found: dict[Process, str] = {}
         for node in (self._cluster.head_node, *self.others):
             for info in node.all_processes.get("raylet", []):
@@ -90,7 +93,7 @@ class Nodes:
                     title = _title(pid)
                     process = Process(pid, _started(pid))
                     self.ever.add(process)
-                    if title.startswith("ray::"):
+                    if title.startswith("ray::") and "Agent" not in title:
                         found[process] = title
         return found
 

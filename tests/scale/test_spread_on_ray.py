@@ -71,7 +71,7 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
                 driver.coordinator.crew.cluster.stop(member.actor)  # at whatever it is doing
 
     with connected(None):
-        scale = ScaleSettings(collectors=2, updaters=2, cores=0.1, keep_every=2)
+        scale = ScaleSettings(collectors=2, updaters=2, fitters=2, cores=0.1, keep_every=2)
         run = opened(training, tmp_path / "run", False)
         driver = Driver(training, scale, run, RayCluster(0.1))
         driver.tell = kill
