@@ -39,7 +39,9 @@ class Nodes:
     def __init__(self, place: Path) -> None:
         from midstride.scale import ray as ours
 
-        ours._close_doors(starts=True)  # before Ray is imported: who has no token is not let in
+        # Before Ray is imported: who has no token is not let in; nodes may start slowly here.
+        ours._close_doors(starts=True)
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
         from ray.cluster_utils import Cluster
 
         self._place, self.folders = place, 0

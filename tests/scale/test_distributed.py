@@ -1,8 +1,11 @@
 """One training over several actors, in this process: the numbers of a local one in lock step; and
 whatever is lost, every file is whole and every transition there once."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from midstride.disk.runs import checkpoints_in, read_checkpoint, read_metrics
 from midstride.envs.faults import Fault
@@ -11,9 +14,11 @@ from midstride.learn.signals import Interrupted
 from midstride.learn.train import train
 from midstride.learn.trainer import opened
 from midstride.policies import load
+from midstride.report.machines import plot_machines
 from midstride.scale.distributed import Driver, streams_in
 from midstride.scale.plan import ScaleSettings, check_spread
 from midstride.scale.roles import ROLES, Collector, Fitter, Memory, Updater
+from midstride.scale.show import spread_table
 from tests.scale.virtual import VirtualCluster
 
 TINY = Training.of(
@@ -189,7 +194,26 @@ def test_with_several_of_each_the_run_ends_as_asked(tmp_path, training):
     line = read_metrics(tmp_path / "run")[-1]
     assert (line["fitters_in_step"], line["times_gone_back"]) == (2, 0)
     assert {"loss", "q"} <= line.keys()
+    drawn = {
+        line.get_label() for axes in plot_machines(tmp_path / "run").axes for line in axes.lines
+    }
+    assert {"fitters_in_step", "updates_per_s", "policy_staleness"} <= drawn
     load(tmp_path / "run")
+
+
+def test_the_live_table_tells_of_fitters(tmp_path):
+    shown = []
+    cluster, scale = VirtualCluster(ROLES), ScaleSettings(fitters=2)
+    training = EVEN.with_(steps=8)
+    driver = Driver(training, scale, opened(training, tmp_path, False), cluster, shown.append)
+    driver.train(lambda: None, keep_checkpoint=False)
+    driver._told = 0.0
+    driver.tell()
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(spread_table("run", shown[-1]))
+    said = console.export_text()
+    assert "2 in step, 0 busy; went back 0 times" in said
+    assert "fitter 2/2" in said
 
 
 @pytest.mark.parametrize(
