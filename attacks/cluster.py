@@ -50,7 +50,10 @@ TRAININGS = {
 KINDS = {"actor": 0.7, "worker": 0.15, "node": 0.11, "driver": 0.04}  # shares of kills
 _BETWEEN_S = 3.0  # on average
 _MOST_OF_A_RUN = 40  # kills, before it is left to finish
-_STILL_S = 240.0  # without a new step: a hang
+# Kills between two checkpoints: more, and on a busy machine nothing would ever start; a training
+# gives up when six actors of a role are lost before one did anything.
+_MOST_AT_ONCE = 4
+_STILL_S = 400.0  # without a checkpoint or a kill: a hang
 
 
 @dataclass
@@ -144,18 +147,21 @@ def _one_run(
     victim.start()
     most = min(wanted - before, counts.tries + _MOST_OF_A_RUN)
     seen = cluster_judge.Seen()
-    moved, steps, others = time.monotonic(), -1, 0
+    moved, steps, others, since = time.monotonic(), -1, 0, counts.tries
     due = time.monotonic() + rng.exponential(_BETWEEN_S)
     while victim.driver.poll() is None:
         time.sleep(0.1)
         cluster_judge.watch(victim.folder, seen, counts)
+        if seen.steps != steps:
+            since = counts.tries
         if seen.steps != steps or counts.tries != others:
             moved, steps, others = time.monotonic(), seen.steps, counts.tries
         if time.monotonic() - moved > _STILL_S:
             counts.add("hangs", f"{victim.agent} after {seen.steps} steps: {victim.said[-1500:]}")
             victim.driver.kill()
             break
-        if time.monotonic() >= due and counts.tries < most and section.goes_on():
+        may = counts.tries < min(most, since + _MOST_AT_ONCE) and section.goes_on()
+        if may and time.monotonic() >= due:
             _kill(victim, rng, nodes, counts)
             section.show(before + counts.tries)
             due = time.monotonic() + rng.exponential(_BETWEEN_S)

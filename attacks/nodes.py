@@ -27,7 +27,7 @@ class Process(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        return _started(self.pid) == self.started
+        return bool(self.started) and _started(self.pid) == self.started
 
 
 class Nodes:
@@ -112,7 +112,7 @@ class Nodes:
         """End all; the processes that are still there after a while."""
         self.workers()
         self._cluster.shutdown()
-        return left_after(self.ever, 30)
+        return left_after(self.ever, 120)  # workers of a killed node end when they notice
 
 
 def left_after(processes: set[Process], seconds: float) -> list[Process]:

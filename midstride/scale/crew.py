@@ -65,8 +65,9 @@ class Crew:
         role = member.role
         self._in_a_row[role] = self._in_a_row.get(role, 0) + 1
         if self._in_a_row[role] > self.most_in_a_row:
+            many = {"memory": "memories"}.get(role, f"{role}s")
             raise RuntimeError(
-                f"{self._in_a_row[role]} {role}s in a row were lost before one of them did "
+                f"{self._in_a_row[role]} {many} in a row were lost before one of them did "
                 f"anything: {why}"
             )
         self.cluster.stop(member.actor)
