@@ -10,6 +10,7 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
     judged, key = ray.put(block[1]), np.zeros(2, np.uint32)
 
     def collect(count: int) -> Callable[[], Any]:
-        given = (acting, ROUNDS, 0, None)
+        given = (acting, None, ROUNDS, 0, None)
         return lambda: ray.get(
             [actor.collect.options(num_returns=2).remote(*given)[0] for actor in collectors[:count]]
         )
@@ -88,13 +89,15 @@ def _roles() -> tuple[Rates, list[Figure]]:
         },
         REPEATS,
     )
-    taken = ray.get(collectors[0].collect.options(num_returns=2).remote(acting, 1, 0, None)[1])
+    taken = ray.get(
+        collectors[0].collect.options(num_returns=2).remote(acting, None, 1, 0, None)[1]
+    )
     per_step = _size(taken) / TRAINING.run.num_envs
     sizes = [_size(one) / len(block[1]["terminated"]) for one in block]
     measured = Rates(
         found["1 collector"], found["1 updater"], found["updates"], 1 / found["adds"],
         1 / found["samples"], found["calls"], per_step, sizes[0], sizes[1],
-        _size(weights[0]), _size(weights[1]), WIRE,
+        _size(weights[0]), _size(weights[1]), WIRE, _size(weights[0]), 2 / found["calls"],
     )  # fmt: skip
     raw = sum(part.nbytes for part in _one_observation(taken[0])) / TRAINING.run.num_envs
     ours = sum(array.nbytes for array in weights[1].values())
@@ -132,13 +135,15 @@ def _block() -> tuple[Any, Any, Any, dict[str, Any]]:
     agent, envs = small_agent(TRAINING)
     envs.close()
     updates = agent.at_once
-    _, *block = memory.sample(updates, None)
+    _, judged, fitted = memory.sample(updates, None)
+    block = fitted, judged
     fitter = Fitter(TRAINING, values)
-    _, acting, judging = fitter.setup()
+    fitter.setup()
+    _, acting, judging = fitter.publish()
     labels, key = np.full(len(block[1]["terminated"]), 0.5, np.float32), np.zeros(2, np.uint32)
     collector = Collector(TRAINING, (0, 0))
     collector.setup()
-    _, taken = collector.collect(acting, 1, 0, None)
+    _, taken = collector.collect(acting, None, 1, 0, None)
     numbers = iter(range(10**9))
     parts = {
         "updates": (lambda: fitter.fit(block[0], labels, key, key), updates),
@@ -200,11 +205,11 @@ def _forecasts(measured: Rates) -> None:
     )  # fmt: skip
     titles = ("machines", "fitters", "collectors", "updaters", "steps/s", "bound by", "staleness")
     table = Table(*titles, title=f"Forecast, {PROCESSES} processes a machine")
-    for fitters in (1, 10):
-        theirs = measured.with_fitters(fitters)
+    for fitters in (1, 4):
+        theirs = replace(like, fitters=fitters)
         for machines in (1, 10, 100, 1_000):
-            layout = best_layout(theirs, machines * PROCESSES, like)
-            said = forecast(theirs, layout)
+            layout = best_layout(measured, machines * PROCESSES, theirs)
+            said = forecast(measured, layout)
             table.add_row(
                 f"{machines:,}", f"{fitters}", f"{layout.collectors:,}", f"{layout.updaters:,}",
                 f"{said.steps_per_s:,.0f}", said.bound_by, f"{said.label_staleness:,.0f} updates",

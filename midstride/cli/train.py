@@ -2,13 +2,13 @@
 
 The folder runs/NAME then holds everything about the run: config.json (every setting),
 metrics.jsonl, result.json, the policy (load it with midstride.load), a checkpoint, curve.png
-and video.mp4. Ctrl-C, SIGTERM and SIGHUP save a checkpoint, and --resume goes on from it, also
-with more steps than before.
+and video.mp4 (with --engine ray also machines.png). Ctrl-C, SIGTERM and SIGHUP save a
+checkpoint, and --resume goes on from it, also with more steps than before.
 
 examples:
   midstride train cartpole --latency 50ms --execution 0 --knowledge vector_to_go --name aware
   midstride train --resume aware --steps 200_000
-  midstride train grasp qtopt --engine ray --collectors 8 --updaters 4 --address auto
+  midstride train grasp qtopt --engine ray --collectors 8 --updaters 4 --fitters 2 --address auto
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Options(Settings):
     tensorboard: bool = False
     """write the metrics for TensorBoard too (needs midstride[tensorboard])"""
     engine: Literal["local", "ray"] = "local"
-    """local: in this process; ray: one training spread over a Ray cluster, qtopt only (needs
-    midstride[ray]; docs/scale.md)"""
+    """local: in this process; ray: one training of qtopt, sac or dqn spread over a Ray cluster
+    (needs midstride[ray]; docs/scale.md)"""
     address: str | None = None
     """address of the Ray cluster, HOST:PORT or auto (default: one is started on this machine)"""
     trust: bool = False
@@ -237,6 +237,8 @@ def run(training: Training, options: Options, scale: Scale, console: Console) ->
     if spent:
         console.print(f"Time: {', '.join(spent)}")
     made = _pictures(training, folder, folders, options.video, console)
+    if scale is not None:
+        made.append(_picture_of_machines(folder))
     console.print(
         saved(folder, f" ({', '.join(made)}); policy = midstride.load({str(folders[0])!r})")
     )
@@ -329,6 +331,15 @@ def _table(results: dict[Path, dict[str, Any]], success: str | None) -> Table:
         numbers = (mean, spread, f"{result['steps']:,}", f"{result['seconds']:.0f}")
         table.add_row(plain(folder.name), *numbers)
     return table
+
+
+def _picture_of_machines(folder: Path) -> str:
+    """Draw how the roles of a training on many machines did; the name of the picture."""
+    from midstride.report.curves import save_figure
+    from midstride.report.machines import plot_machines
+
+    save_figure(folder / "machines.png", plot_machines(folder))
+    return "machines.png"
 
 
 def _pictures(

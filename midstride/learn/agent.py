@@ -28,6 +28,7 @@ from midstride.envs.learnable import LearnableEnvs
 from midstride.envs.vector import Step
 from midstride.finite import is_finite, misfits
 from midstride.learn.agent_settings import AgentSettings, RunSettings
+from midstride.learn.shard import WHOLE, Shard
 from midstride.policies import Policy
 
 Tree = Any
@@ -59,11 +60,15 @@ class Agent(ABC):
     run_defaults: ClassVar[RunSettings] = RunSettings()
     acts_with: str = "online"  # which weights
     waits: ClassVar[bool] = False  # whether nothing is done while an update is computed
+    drawn: tuple[str, ...] = ("transitions",)  # of what `sample` gives, what each update has anew
+    shard: Shard = WHOLE  # of every batch, that is fitted here
+    rng: np.random.Generator
     policy: Any  # NumPy; acts in training
     replay: Any
+    values: Any = None  # what the numbers of a critic mean, where others must know
 
     def __init__(self, settings: Any, run: RunSettings, network: eqx.Module) -> None:
-        self.settings = settings
+        self.settings, self._run = settings, run
         arrays, static = eqx.partition(network, eqx.is_array)
         online, unravel = ravel_pytree(arrays)
         self.network: Callable[[Any], Any] = lambda w: eqx.combine(unravel(w), static)
@@ -147,7 +152,11 @@ class Agent(ABC):
 
         Checkpoints of the online network oscillate; this is what is evaluated and saved.
         """
-        return self.policy_of(self.state["target"])
+        return self.policy_of(self.averaged_weights())
+
+    def averaged_weights(self) -> NDArray[np.float32]:
+        """Those of `averaged_policy`, copied."""
+        return np.array(self.state["target"])
 
     @abstractmethod
     def policy_of(self, weights: Any) -> Any:
@@ -166,10 +175,10 @@ class Agent(ABC):
         """
         measured = None
         while len(self._under_way) > leave:
-            measured = self._finish(self._under_way.popleft())
+            measured = self.finished(self._under_way.popleft())
         return measured
 
-    def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    def finished(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
         """Hand over the weights of a dispatch that ended, unless it went wrong."""
         weights = np.asarray(outcome.pop("policy"))
         measured = {name: np.asarray(value) for name, value in outcome.items()}
@@ -217,6 +226,109 @@ class Agent(ABC):
         online = optax.apply_updates(state["online"], change)
         updates = state["updates"] + 1
         return {**state, "online": online, "optimiser": optimiser, "updates": updates}
+
+    # --- Spread over machines (`scale/`): a block is sampled, labelled and fitted elsewhere
+
+    @property
+    def at_once(self) -> int:
+        """Updates that a step of all environments calls for."""
+        return max(1, self._run.num_envs // self.settings.update_every)
+
+    @property
+    def labels_each(self) -> float:
+        """Transitions that are labelled apart for an update; 0: updates label their own."""
+        return 0.0
+
+    @property
+    def blocks_before(self) -> tuple[int, int]:
+        """Blocks of an auxiliary head, and of updates, before the first step."""
+        return 0, 0
+
+    @property
+    def can_sample(self) -> bool:
+        return len(self.replay) > 0
+
+    def act_apart(self, seeds: Sequence[int]) -> None:  # noqa: B027
+        """Have the acting policy draw otherwise than those of others that act beside it."""
+
+    def notice(self, step: Step) -> None:  # noqa: B027
+        """Note what is to be known of a step beside what replay keeps of it."""
+
+    def noticed(self) -> Batch:
+        """What was noted, for a checkpoint."""
+        return {}
+
+    def restore_noticed(self, arrays: Batch) -> None:  # noqa: B027
+        """Go on from what `noticed` gave."""
+
+    def seen(self) -> Any:
+        """What of it a policy must know, where others act; None: nothing."""
+        return None
+
+    def see_with(self, seen: Any) -> None:  # noqa: B027
+        """Let policies know what `seen` said elsewhere."""
+
+    def divided(self, batches: Batch) -> tuple[Batch, Batch]:
+        """What `sample` gave, as what is fitted and what labels are made from."""
+        return batches, {}
+
+    def shards(self, fitted: Batch, count: int) -> list[Batch]:
+        """What is fitted, divided among so many who fit in step."""
+        size = self.settings.batch_size // count
+        return [
+            {
+                name: value[:, i * size : (i + 1) * size] if name in self.drawn else value
+                for name, value in fitted.items()
+            }
+            for i in range(count)
+        ]
+
+    def new_replay(self, capacity: int) -> Any:
+        """An empty replay for so many transitions of `num_envs` environments."""
+        raise NotImplementedError(f"{self.settings.agent} has one replay")
+
+    def auxiliary_batch(self) -> Batch:
+        """For a block of updates of an auxiliary head."""
+        raise NotImplementedError(f"{self.settings.agent} has no auxiliary head")
+
+    def fit_auxiliary(self, batch: Batch) -> None:
+        """A block of updates of the auxiliary head."""
+        raise NotImplementedError(f"{self.settings.agent} has no auxiliary head")
+
+    def start_from_online(self) -> None:  # noqa: B027
+        """All networks become what the online one is: the auxiliary head has been taught."""
+
+    def labels_with(self) -> dict[str, NDArray[np.float32]]:
+        """The weights that label, copied."""
+        return {}
+
+    def labels(self, weights: Any, key: Any, judged: Batch) -> tuple[Any, Any]:
+        """Labels of a block, and the key to fit it with."""
+        raise NotImplementedError(f"{self.settings.agent} labels where it fits")
+
+    def next_key(self, key: Any) -> Any:
+        """The key of the block after the one that is labelled with this."""
+        return key
+
+    def fit_labelled(self, fitted: Batch, labels: Any, key: Any, fit_key: Any) -> None:
+        """Start the updates on a labelled block; `key` is for the block after it."""
+        self.dispatch(fitted)
+
+    def batches_of(self, part: Batch, labels: Any, key: Any, fit_key: Any) -> list[Any]:
+        """The batch of each update, of a part of a block that `shards` made."""
+        updates = len(part[self.drawn[0]])
+        return [
+            {name: value[i] if name in self.drawn else value for name, value in part.items()}
+            for i in range(updates)
+        ]
+
+    def gradient(self, state: dict[str, Tree], batch: Any) -> tuple[Any, dict[str, Any]]:
+        """Of the loss of a batch (or of this one's `shard` of it), and what is worth watching."""
+        raise NotImplementedError(f"{self.settings.agent} has no gradient of one batch")
+
+    def stepped(self, state: dict[str, Tree], gradient: Any) -> dict[str, Tree]:
+        """The state after an update with a gradient."""
+        raise NotImplementedError(f"{self.settings.agent} has no gradient of one batch")
 
     # --- Checkpoints
 

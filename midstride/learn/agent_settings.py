@@ -62,6 +62,15 @@ class AgentSettings(Settings):
         """The setting that says how many transitions are held at once, and its value."""
         raise NotImplementedError
 
+    @property
+    def begins_after(self) -> int:
+        """Environment steps before those that call for updates."""
+        return 0
+
+    def shared_by(self, memories: int) -> AgentSettings:
+        """Those of each of several that hold what is remembered."""
+        return self
+
     def updates_in(self, steps: int) -> int:
         """Updates that so many environment steps call for."""
         raise NotImplementedError

@@ -31,8 +31,8 @@ from midstride.learn.agent_settings import (
 )
 from midstride.learn.lived import check_hindsight
 from midstride.learn.priorities import Prioritised
-from midstride.learn.relabel import Hindsight
-from midstride.learn.replay import Replay, Row
+from midstride.learn.relabel import Hindsight, HindsightReplay
+from midstride.learn.replay import DrawnReplay, Row
 from midstride.learn.spaces import MAX_ACTIONS, action_table
 from midstride.learn.targets import bellman_target, best_next
 from midstride.policies import QPolicy
@@ -67,6 +67,10 @@ class QSettings(ReplaySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self)
+
+    @property
+    def begins_after(self) -> int:
+        return self.learning_starts
 
 
 @dataclass(frozen=True)
@@ -145,10 +149,9 @@ class DQN(Agent):
         super().__init__(settings, run, self.make_network(settings, columns, run.seed))
         self.row = Row(columns, settings.target == "concurrent")
         self.hindsight = Hindsight.of(settings, envs, self.row)
-        row = self.row if self.hindsight is None else self.hindsight.row
-        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
         scale = settings.reward_scale
         self._reward_scale = envs.hints.reward_scale if scale is None else scale
+        self.replay = self.new_replay(settings.replay_size)
         self.policy = self.policy_of(self.state["online"])
         self._update = jax.jit(self._updates, donate_argnums=0)
         prioritised = self.lstm_size == 0 and settings.prioritised
@@ -193,7 +196,15 @@ class DQN(Agent):
         return (chosen if self.table is None else self.table[chosen]), {**notes, "action": chosen}
 
     def remember(self, step: Step) -> None:
-        self.replay.add(step, self._reward_scale)
+        self.replay.add(step)
+
+    def new_replay(self, capacity: int) -> DrawnReplay:
+        """For so many transitions of `num_envs` environments."""
+        n, scale, s = self._run.num_envs, self._reward_scale, self.settings
+        if self.hindsight is not None:
+            return HindsightReplay(capacity, n, self.hindsight, scale)
+        n_step = 1 if self.lstm_size else s.n_step
+        return DrawnReplay(capacity, n, self.row, self.lstm_size, scale, n_step, s.gamma_per_s)
 
     def ready(self, steps: int) -> bool:
         held = min(self.replay.added, self.replay.length)
@@ -206,15 +217,12 @@ class DQN(Agent):
         """Batches (updates, batch_size, ...)."""
         s, replay = self.settings, self.replay
         shape = (updates, s.batch_size)
-        if self.hindsight is not None:
-            return {"transitions": self.hindsight.sample(replay, self.rng, shape)}
         if self._priorities is not None:
             rows, envs, weights = self._priorities.sample(self.rng, shape)
             found = replay.gather(rows, envs, s.n_step, s.gamma_per_s)
             return {"transitions": found, "weights": weights}
-        rows, envs = replay.rows(self.rng, updates * s.batch_size, s.n_step)
-        found = replay.gather(rows.reshape(shape), envs.reshape(shape), s.n_step, s.gamma_per_s)
-        return {"transitions": found}
+        found = replay.sample(self.rng, updates * s.batch_size)["transitions"]
+        return {"transitions": found.reshape(*shape, -1)}
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         self.state, measured = self._update(self.state, batches)
@@ -227,12 +235,18 @@ class DQN(Agent):
         return state, {**measured, "policy": jnp.copy(state["online"])}
 
     def _one_update(self, state: Any, batch: Any) -> tuple[Any, Any]:
-        """A step down the gradient, and the target network after it."""
+        gradient, measured = self.gradient(state, batch)
+        return self.stepped(state, gradient), measured
 
+    def gradient(self, state: Any, batch: Any) -> tuple[Any, Any]:
         def loss(online: Any) -> tuple[Any, Any]:
             return self.loss(self.network(online), self.network(state["target"]), batch)
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
+        return gradient, {"loss": value, **measured}
+
+    def stepped(self, state: Any, gradient: Any) -> Any:
+        """A step down the gradient, and the target network after it."""
         state = self.step_optimiser(state, gradient)
         if self.settings.target_every:
             copy = state["updates"] % self.settings.target_every == 0
@@ -240,7 +254,7 @@ class DQN(Agent):
         else:
             tau = self.settings.target_tau
             state["target"] = optax.incremental_update(state["online"], state["target"], tau)
-        return state, {"loss": value, **measured}
+        return state
 
     def loss(self, online: Any, target: Any, batch: Any) -> tuple[Any, Any]:
         steps = self.row.unpack(batch["transitions"])
@@ -264,8 +278,8 @@ class DQN(Agent):
         if self._priorities is not None:
             self._priorities.restore(part_of(arrays, "priorities"))
 
-    def _finish(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        measured = super()._finish(outcome)
+    def finished(self, outcome: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        measured = super().finished(outcome)
         if self._priorities is not None:
             self._priorities.learn(measured["error"])
         return measured

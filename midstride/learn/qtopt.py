@@ -9,8 +9,8 @@ transitions and fits several batches from it; every label is used a few times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -118,6 +118,9 @@ class QTOptSettings(HindsightSettings):
                 "without hindsight_run"
             )
 
+    def shared_by(self, memories: int) -> QTOptSettings:
+        return replace(self, demonstrations=max(2, self.demonstrations // memories))
+
 
 class QTOpt(Agent):
     """Q(image, state, knowledge, action), between bounds where they are known."""
@@ -135,7 +138,7 @@ class QTOpt(Agent):
     def __init__(
         self, settings: Any, run: RunSettings, envs: LearnableEnvs, rng: np.random.Generator
     ) -> None:
-        self.rng, self._run, self._envs = rng, run, envs
+        self.rng, self._envs = rng, envs
         self.space, ends = search_space(envs)
         self.search = cem.Search(samples=settings.samples, rounds=settings.rounds)
         bounds = value_range(settings, envs)
@@ -203,12 +206,7 @@ class QTOpt(Agent):
             dict(self._description),
         )
 
-    def averaged_policy(self) -> CemPolicy:
-        """The policy of averaged weights: steadier than any single ones."""
-        return self.policy_of(self.averaged_weights())
-
     def averaged_weights(self) -> NDArray[np.float32]:
-        """Those that are evaluated and kept, copied."""
         return np.array(self.state["acting" if self.settings.averaged else "online"])
 
     def about(self) -> dict[str, Any]:
@@ -240,11 +238,6 @@ class QTOpt(Agent):
         for _ in range(self.settings.offline_updates // self.at_once):
             self.dispatch(self.sample(self.at_once))
             self.sync(leave=1)
-
-    @property
-    def at_once(self) -> int:
-        """Updates that a step of all environments calls for."""
-        return max(1, self._run.num_envs // self.settings.update_every)
 
     def epsilon(self, steps: int) -> float:
         return float(self.settings.explore_share)
@@ -332,22 +325,31 @@ class QTOpt(Agent):
 
     # --- Fitting: the trainer
 
-    def fit(self, state: dict[str, Tree], batch: dict[str, Any], key: Any) -> tuple[Any, Any]:
-        """One update on labelled transitions ("label")."""
+    def fit(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
+        """One update on labelled transitions ("label"), with the "key" of what is random in it."""
+        gradient, measured = self.gradient(state, batch)
+        return self.stepped(state, gradient), measured
+
+    def gradient(self, state: dict[str, Tree], batch: dict[str, Any]) -> tuple[Any, Any]:
         s = self.settings
 
         def loss(online: Tree) -> tuple[Any, dict[str, Any]]:
             network = self.network(online)
-            image = self._augmented(batch, key)
+            image = self._augmented(batch, batch["key"])
             features, predicted = network.encode(batch["state_capture"], image)
             logits = network.score(features, batch["action"])
             q_loss = self.values.loss(logits, batch["label"])
             auxiliary = self._auxiliary_loss(predicted, batch)
             total = q_loss + s.auxiliary_weight * auxiliary
-            return total, {"q": self.values.told(logits).mean(), "auxiliary": auxiliary}
+            told = {"q": self.values.told(logits).mean(), "label": batch["label"].mean()}
+            return total, {**told, "auxiliary": auxiliary}
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
-        state = self.step_optimiser(state, gradient)
+        return gradient, {"loss": value, **measured}
+
+    def stepped(self, state: dict[str, Tree], gradient: Any) -> dict[str, Tree]:
+        """A step down the gradient, and the three networks that follow."""
+        s, state = self.settings, self.step_optimiser(state, gradient)
         online, updates = state["online"], state["updates"]
         target = optax.incremental_update(online, state["target"], s.target_tau)
         return {
@@ -355,13 +357,13 @@ class QTOpt(Agent):
             "target": target,
             "lagged": jnp.where(updates % s.target_lag == 0, target, state["lagged"]),
             "acting": optax.incremental_update(online, state["acting"], s.acting_tau),
-        }, {"loss": value, **measured}
+        }
 
     # --- Both, one after the other
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         """Label a block, then fit the batches that `index` makes of it; return at once."""
-        fitted, judged = divided(batches)
+        fitted, judged = self.divided(batches)
         state = self.state
         labels, key, fit_key = self.labelled(state["target"], state["lagged"], state["key"], judged)
         self.finish_piece(labels, "labelling", lap)
@@ -390,7 +392,8 @@ class QTOpt(Agent):
     def _fit_block(self, state: Any, block: dict[str, Any], index: Any, key: Any) -> Any:
         def one(state: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
             rows, key = now
-            return self.fit(state, {name: array[rows] for name, array in block.items()}, key)
+            batch = {name: array[rows] for name, array in block.items()}
+            return self.fit(state, {**batch, "key": key})
 
         keys = jax.random.split(jax.random.wrap_key_data(key), len(index))
         state, measured = jax.lax.scan(one, state, (index, keys))
@@ -462,13 +465,63 @@ class QTOpt(Agent):
             return None
         shift_key, colour_key = jax.random.split(key)
         if self.settings.shift:
-            image = shifted(image, shift_key, self.settings.shift)
+            image = shifted(image, shift_key, self.settings.shift, self.shard)
         if self.settings.colour:
-            image = tinted(image, colour_key, self.settings.colour)
+            image = tinted(image, colour_key, self.settings.colour, self.shard)
         return image
 
+    # --- Spread over machines (`scale/`)
 
-def divided(batches: Batch) -> tuple[Batch, Batch]:
-    """A block of transitions as what is fitted, with its `index`, and what labels are made from."""
-    fitted = {name: array for name, array in batches.items() if name in (*_FITTED, "index")}
-    return fitted, {name: array for name, array in batches.items() if name not in fitted}
+    @property
+    def labels_each(self) -> float:
+        return float(self.settings.batch_size / self.settings.label_reuse)
+
+    @property
+    def blocks_before(self) -> tuple[int, int]:
+        s = self.settings
+        auxiliary = -(-s.auxiliary_updates // AUXILIARY_BLOCK) if self.has_auxiliary else 0
+        return auxiliary, s.offline_updates // self.at_once
+
+    @property
+    def can_sample(self) -> bool:
+        return True  # demonstrations are always there
+
+    def act_apart(self, seeds: Sequence[int]) -> None:
+        self.policy.random = np.random.default_rng(seeds).bit_generator.state
+
+    def divided(self, batches: Batch) -> tuple[Batch, Batch]:
+        """Transitions as what is fitted, with their `index`, and what labels are made from."""
+        fitted = {name: array for name, array in batches.items() if name in (*_FITTED, "index")}
+        return fitted, {name: array for name, array in batches.items() if name not in fitted}
+
+    def shards(self, fitted: Batch, count: int) -> list[Batch]:
+        """Each has only the transitions that it fits; `used` says which labels these have."""
+        found = []
+        for index in np.split(fitted["index"], count, axis=1):
+            used, own = np.unique(index, return_inverse=True)
+            part = {name: array[used] for name, array in fitted.items() if name != "index"}
+            found.append({**part, "index": own.reshape(index.shape), "used": used})
+        return found
+
+    def labels_with(self) -> dict[str, NDArray[np.float32]]:
+        return {name: np.array(self.state[name]) for name in ("target", "lagged")}
+
+    def labels(self, weights: Any, key: Any, judged: Batch) -> tuple[Any, Any]:
+        labels, _, fit_key = self.labelled(weights["target"], weights["lagged"], key, judged)
+        return np.asarray(labels), np.asarray(fit_key)
+
+    def next_key(self, key: Any) -> NDArray[np.uint32]:
+        """As `_label_block` splits it."""
+        following = jax.random.split(jax.random.wrap_key_data(key), 3)[0]
+        return np.asarray(jax.random.key_data(following))
+
+    def batches_of(self, part: Batch, labels: Any, key: Any, fit_key: Any) -> list[Any]:
+        index = part["index"]
+        self.state = {**self.state, "key": jnp.asarray(key)}
+        keys = jax.random.split(jax.random.wrap_key_data(fit_key), len(index))
+        block = {name: array for name, array in part.items() if name not in ("index", "used")}
+        block["label"] = labels[part["used"]]
+        return [
+            {**{name: array[rows] for name, array in block.items()}, "key": now}
+            for rows, now in zip(index, keys, strict=True)
+        ]

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from midstride.envs.learnable import LearnableEnvs
 from midstride.knowledge import selection_time
 from midstride.learn.lived import Plan
-from midstride.learn.replay import Replay, Row
+from midstride.learn.replay import DrawnReplay, Replay, Row
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -281,16 +281,28 @@ class Hindsight:
         return there
 
 
-class RelabelledReplay(Replay):
-    """A replay that is sampled in hindsight, by the names that QT-Opt has for what it observes."""
+class HindsightReplay(DrawnReplay):
+    """A replay that is sampled in hindsight."""
 
-    def __init__(self, capacity: int, num_envs: int, hindsight: Hindsight) -> None:
-        super().__init__(max(capacity, hindsight.span * num_envs), num_envs, hindsight.row)
+    def __init__(
+        self, capacity: int, num_envs: int, hindsight: Hindsight, reward_scale: float = 1.0
+    ) -> None:
+        super().__init__(capacity, num_envs, hindsight.row, reward_scale=reward_scale)
         self.hindsight = hindsight
 
-    def __len__(self) -> int:
-        """Transitions that can be sampled."""
-        return max(0, min(self.added, self.length) - self.hindsight.span + 1) * self.num_envs
+    @property
+    def span(self) -> int:
+        return self.hindsight.span
+
+    def sample(self, rng: np.random.Generator, count: int) -> dict[str, Any]:
+        return {"transitions": self.hindsight.sample(self, rng, (count,))}
+
+
+class RelabelledReplay(HindsightReplay):
+    """The same, by the names that QT-Opt has for what it observes."""
+
+    def __init__(self, capacity: int, num_envs: int, hindsight: Hindsight) -> None:
+        super().__init__(max(capacity, hindsight.span * num_envs), num_envs, hindsight)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -299,7 +311,7 @@ class RelabelledReplay(Replay):
 
     def sample(self, rng: np.random.Generator, count: int) -> dict[str, Any]:
         """Random transitions of the learned latencies; see `FrameReplay.sample`."""
-        found = self.hindsight.plain.unpack(self.hindsight.sample(self, rng, (count,)))
+        found = self.hindsight.plain.unpack(super().sample(rng, count)["transitions"])
         for instant in ("capture", "next"):
             found[f"state_{instant}"] = found.pop(f"observation_{instant}")
         return found

@@ -177,3 +177,40 @@ class Replay:
         transitions = self.data["transitions"]
         flat = transitions.reshape(-1, transitions.shape[-1])
         return flat.take(rows * self.num_envs + envs, axis=0)
+
+
+class DrawnReplay(Replay):
+    """A replay that tells what can be drawn from it, and draws: transitions of `n_step` rewards.
+
+    reward_scale: factor on rewards as they are added
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int,
+        row: Row,
+        lstm_size: int = 0,
+        reward_scale: float = 1.0,
+        n_step: int = 1,
+        gamma_per_s: float = 1.0,
+    ) -> None:
+        super().__init__(capacity, num_envs, row, lstm_size)
+        self.reward_scale, self.n_step, self.gamma_per_s = reward_scale, n_step, gamma_per_s
+
+    @property
+    def span(self) -> int:
+        """Steps in a row that a transition is made from."""
+        return self.n_step
+
+    def __len__(self) -> int:
+        """Transitions that can be drawn."""
+        return max(0, min(self.added, self.length) - self.span + 1) * self.num_envs
+
+    def add(self, step: Step, reward_scale: float = 1.0) -> None:
+        super().add(step, reward_scale * self.reward_scale)
+
+    def sample(self, rng: np.random.Generator, count: int) -> Batch:
+        """Random transitions (count, width)."""
+        rows, envs = self.rows(rng, count, self.n_step)
+        return {"transitions": self.gather(rows, envs, self.n_step, self.gamma_per_s)}

@@ -37,8 +37,9 @@ from midstride.learn.agent_settings import (
 )
 from midstride.learn.lived import check_hindsight
 from midstride.learn.normal import Normaliser
-from midstride.learn.relabel import Hindsight
-from midstride.learn.replay import Replay, Row
+from midstride.learn.relabel import Hindsight, HindsightReplay
+from midstride.learn.replay import DrawnReplay, Row
+from midstride.learn.shard import WHOLE, Shard
 from midstride.learn.spaces import check_continuous
 from midstride.learn.targets import bellman_target
 from midstride.policies.actor import CLIP, LOG_DEVIATION, ActorPolicy
@@ -77,6 +78,10 @@ class SoftSettings(ReplaySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self)
+
+    @property
+    def begins_after(self) -> int:
+        return self.learning_starts
 
 
 @dataclass(frozen=True)
@@ -167,10 +172,13 @@ class Network(eqx.Module):
         self.critics = [Critic(state, hidden, action, norm, k) for k in keys[1:]]
         self.log_temperature = jnp.log(jnp.asarray(settings.temperature))
 
-    def sample(self, x: Array, key: Array) -> tuple[Array, Array]:
-        """Actions (n, size) drawn in x (n, columns), and the logarithm of their density (n,)."""
+    def sample(self, x: Array, key: Array, shard: Shard = WHOLE) -> tuple[Array, Array]:
+        """Actions (n, size) drawn in x (n, columns), and the logarithm of their density (n,).
+
+        shard: of a batch, that x is
+        """
         mean, log_deviation = jax.vmap(self.actor)(x)
-        noise = jax.random.normal(key, mean.shape)
+        noise = shard.rows(jax.random.normal(key, (shard.of_all(len(mean)), *mean.shape[1:])))
         before = mean + jnp.exp(log_deviation) * noise
         normal = -0.5 * noise**2 - log_deviation - 0.5 * jnp.log(2 * jnp.pi)
         # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which does not underflow.
@@ -191,7 +199,6 @@ class SAC(Agent):
 
     Settings: ClassVar[type[AgentSettings]] = SACSettings
     run_defaults = RunSettings(num_envs=1, evaluation_episodes=8)
-    drawn: tuple[str, ...] = ("transitions",)  # of what `sample` gives, what each update has anew
     lstm_size = 0
 
     def __init__(
@@ -214,9 +221,9 @@ class SAC(Agent):
         keeps_switch = settings.observes_switch and envs.timing.arrives_in_time
         self.row = Row(columns, keeps_switch, actions=self.size)
         self.hindsight = Hindsight.of(settings, envs, self.row)
-        row = self.row if self.hindsight is None else self.hindsight.row
-        self.replay = Replay(settings.replay_size, run.num_envs, row, self.lstm_size)
+        self.replay = self.new_replay(settings.replay_size)
         self.normal = Normaliser(columns) if settings.normalise else None
+        self._told: Normal | None = None  # of what others saw
         self._columns = columns
         self.policy = self.policy_of(self.state["online"])
         self._update = jax.jit(self._updates, donate_argnums=0)
@@ -235,6 +242,8 @@ class SAC(Agent):
 
     def _normal(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Mean of observations, and one over their deviation."""
+        if self._told is not None:
+            return self._told
         if self.normal is None:
             return np.zeros(self._columns, np.float32), np.ones(self._columns, np.float32)
         return self.normal.mean_and_scale()
@@ -249,9 +258,32 @@ class SAC(Agent):
         return self.policy.to_environment(action), {"action": action}
 
     def remember(self, step: Step) -> None:
-        self.replay.add(step, self.settings.reward_scale)
+        self.replay.add(step)
+        self.notice(step)
+
+    def notice(self, step: Step) -> None:
         if self.normal is not None and self.hindsight is None:
             self.normal.add(step.observation_capture)
+
+    def noticed(self) -> Batch:
+        return {} if self.normal is None else self.normal.arrays()
+
+    def restore_noticed(self, arrays: Batch) -> None:
+        if self.normal is not None and arrays:
+            self.normal.restore(arrays)
+
+    def seen(self) -> Any:
+        return None if self.normal is None else self.normal_now()
+
+    def see_with(self, seen: Any) -> None:
+        self._told = seen
+
+    def new_replay(self, capacity: int) -> DrawnReplay:
+        """For so many transitions of `num_envs` environments."""
+        n, scale = self._run.num_envs, self.settings.reward_scale
+        if self.hindsight is not None:
+            return HindsightReplay(capacity, n, self.hindsight, scale)
+        return DrawnReplay(capacity, n, self.row, self.lstm_size, scale)
 
     def ready(self, steps: int) -> bool:
         held = min(self.replay.added, self.replay.length)
@@ -274,10 +306,9 @@ class SAC(Agent):
 
     def draw(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Random transitions (*shape, width)."""
-        if self.hindsight is not None:
-            return self.hindsight.sample(self.replay, self.rng, shape)
-        rows, envs = self.replay.rows(self.rng, int(np.prod(shape)), 1)
-        return self.replay.take(rows.reshape(shape), envs.reshape(shape))
+        found: NDArray[np.float32]
+        found = self.replay.sample(self.rng, int(np.prod(shape)))["transitions"]
+        return found.reshape(*shape, -1)
 
     def dispatch(self, batches: Batch, lap: Lap | None = None) -> None:
         self.state, measured = self._update(self.state, batches)
@@ -296,33 +327,41 @@ class SAC(Agent):
         return state, {**measured, "policy": jnp.copy(state["online"])}
 
     def _one_update(self, state: Any, batch: Any) -> tuple[Any, Any]:
-        """A step down the gradient, and the target network after it."""
+        gradient, measured = self.gradient(state, batch)
+        return self.stepped(state, gradient), measured
+
+    def gradient(self, state: Any, batch: Any) -> tuple[Any, Any]:
         steps = {**batch, **self.row.unpack(batch["transitions"])}
         for name in self.row.observations:
             steps[name] = batch["normal"](steps[name])
-        key, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
+        _, *keys = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)
 
         def loss(online: Any) -> tuple[Any, Any]:
             return self.loss(self.network(online), self.network(state["target"]), steps, keys)
 
         (value, measured), gradient = jax.value_and_grad(loss, has_aux=True)(state["online"])
+        return gradient, {"loss": value, **measured}
+
+    def stepped(self, state: Any, gradient: Any) -> Any:
+        """A step down the gradient, the target network after it, and the next key."""
+        key = jax.random.split(jax.random.wrap_key_data(state["key"]), 3)[0]
         state = self.step_optimiser({**state, "key": jax.random.key_data(key)}, gradient)
         tau = self.settings.target_tau
         state["target"] = optax.incremental_update(state["online"], state["target"], tau)
-        return state, {"loss": value, **measured}
+        return state
 
     def loss(self, online: Any, target: Any, steps: Any, keys: Any) -> tuple[Any, Any]:
         x, frozen = steps["observation_capture"], jax.lax.stop_gradient
         temperature = frozen(jnp.exp(online.log_temperature))
 
         def bootstrap(x_next: Any) -> Any:
-            action, density = online.sample(x_next, keys[0])
+            action, density = online.sample(x_next, keys[0], self.shard)
             return target.values(x_next, action).min(axis=0) - temperature * density
 
         y = frozen(bellman_target(self.settings, steps, bootstrap))
         q = online.values(x, steps["action"])
         critic_loss = 0.5 * ((q - y) ** 2).mean(axis=1).sum()
-        action, density = online.sample(x, keys[1])
+        action, density = online.sample(x, keys[1], self.shard)
         # Only what the actor learns from: the critics' own weights are frozen here.
         value = frozen_critics(online).values(x, action).min(axis=0)
         actor_loss = (temperature * density - value).mean()

@@ -6,7 +6,8 @@ and whose it is says what to have more of. `tests/scale/test_cost.py` holds it a
 coordinator itself on a virtual clock.
 
 With n environments of each collector, u steps per update, L labelled transitions per update and b
-= n / u updates of a block: a step calls for 1/u updates, L/u labels, 1/n blocks.
+= n / u updates of a block: a step calls for 1/u updates, L/u labels, 1/n blocks. With F fitters in
+step an update takes 1/F of its time, and everybody's gradients go to everybody (`update_s`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,8 @@ class Rates:
     bytes_acting: float  # of a version of weights, to a collector
     bytes_judging: float  # of a version of weights, to an updater
     wire_bytes_per_s: float  # of a machine's network, each way
-
-    def with_fitters(self, count: int, efficiency: float = 1.0) -> Rates:
-        """As if fitting were so many times as fast: a larger machine, or several in step."""
-        rate = self.fitter_updates_per_s * (1 + (count - 1) * efficiency)
-        return replace(self, fitter_updates_per_s=rate)
+    bytes_gradient: float = 0.0  # of an update, from each fitter to each other one
+    answer_s: float = 0.0  # from the last fitter's answer to the next call of all
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,7 @@ class Layout:
     update_every: float = 4.0
     labels_per_update: float = 32.0
     send_every: int = 1
+    fitters: int = 1  # in step, each with its part of every batch
     window: int | None = None  # blocks at once; default as in `ScaleSettings`
 
     @property
@@ -103,8 +102,37 @@ def block_times(rates: Rates, layout: Layout) -> dict[str, float]:
     return {
         "sample": rates.memory_sample_s,
         "label": layout.block_updates * layout.labels_per_update / rates.updater_labels_per_s,
-        "fit": layout.block_updates / rates.fitter_updates_per_s,
+        "fit": layout.block_updates * update_s(rates, layout.fitters),
     }
+
+
+def update_s(rates: Rates, fitters: int) -> float:
+    """Seconds of an update: the gradient of a part, then everybody's gradients to everybody.
+
+    The work of one fitter is taken to be that of its part of the batch: it is a little more, for
+    applying an update is not divided.
+    """
+    alone = 1 / rates.fitter_updates_per_s
+    if fitters == 1:
+        return alone
+    exchange = (fitters - 1) * rates.bytes_gradient / rates.wire_bytes_per_s
+    return alone / fitters + exchange + rates.answer_s
+
+
+def fitter_calls(layout: Layout) -> float:
+    """Calls of the coordinator to fitters for a block (`team.py`)."""
+    if layout.fitters == 1:
+        return 1.0
+    return layout.fitters * (layout.block_updates + 1)
+
+
+def part_of_block(layout: Layout) -> float:
+    """Share of a block's transitions that a fitter is sent, if each is used twice.
+
+    A transition is in the batches of two updates, and in some part of each: a fitter needs those
+    that it has in either.
+    """
+    return 1 - (1 - 1 / layout.fitters) ** 2
 
 
 def step_bounds(rates: Rates, layout: Layout) -> dict[str, float]:
@@ -114,20 +142,24 @@ def step_bounds(rates: Rates, layout: Layout) -> dict[str, float]:
     calls_per_step = 1 / (n * layout.send_every)  # of collectors
     times = block_times(rates, layout)
     wire = rates.wire_bytes_per_s
-    sampled = labels_per_step * (rates.bytes_fitted + rates.bytes_judged)
+    parts = layout.fitters * part_of_block(layout)  # what is sent to fitters, in blocks
+    sampled = labels_per_step * (rates.bytes_fitted * parts + rates.bytes_judged)
     # Every call fetches its weights from the fitter's machine: the worst case.
     sent = calls_per_step * rates.bytes_acting + rates.bytes_judging / n
+    gradients = (layout.fitters - 1) * rates.bytes_gradient / u  # into each fitter, and out of it
     memory_s = rates.memory_add_s * calls_per_step + rates.memory_sample_s / n
     return {
         "collecting": layout.collectors * rates.collector_steps_per_s,
         "labelling": layout.updaters * rates.updater_labels_per_s / labels_per_step,
-        "fitting": rates.fitter_updates_per_s * u,
+        "fitting": u / update_s(rates, layout.fitters),
         "memory": layout.replays / memory_s,
         "window": layout.blocks_at_once * n / sum(times.values()),
         "wire of the memories": layout.replays * wire / max(rates.bytes_per_transition, sampled),
-        "wire of the fitter, in": wire / (labels_per_step * rates.bytes_fitted),
-        "wire of the fitter, weights": wire / sent,
-        "coordinator": rates.coordinator_calls_per_s / (2 * calls_per_step + 3 / n),
+        "wire of the fitter, in": wire
+        / (labels_per_step * rates.bytes_fitted * part_of_block(layout) + gradients),
+        "wire of the fitter, weights": wire / (sent + gradients),
+        "coordinator": rates.coordinator_calls_per_s
+        / (2 * calls_per_step + (2 + fitter_calls(layout)) / n),
     }
 
 

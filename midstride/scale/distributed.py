@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +27,8 @@ from midstride.disk.runs import (
 )
 from midstride.envs.checks import available_cores
 from midstride.envs.faults import Fault
+from midstride.learn.agent import Agent
 from midstride.learn.agents import Training
-from midstride.learn.qtopt import AUXILIARY_BLOCK, QTOpt
 from midstride.learn.signals import Interrupted, held_interrupts
 from midstride.learn.train import Progress
 from midstride.learn.trainer import SCALE, describe_policy, opened, outcome, told
@@ -38,7 +37,7 @@ from midstride.scale.cluster import Cluster
 from midstride.scale.coordinator import Coordinator
 from midstride.scale.parcels import Evaluation
 from midstride.scale.plan import ScaleSettings, Work, check_spread
-from midstride.scale.roles import shares, small_agent
+from midstride.scale.roles import Held, shares, small_agent
 from midstride.settings import one_line
 
 _TELL_EVERY_S = 1.0
@@ -73,10 +72,10 @@ def train_on_ray(
     from midstride.scale.actors import RayCluster
     from midstride.scale.ray import connected, is_connected
 
-    check_spread(training)
+    check_spread(training, scale)
     training.check()
     if address is None and not is_connected():  # sooner than a cluster starts
-        scale.check_cores(available_cores())
+        scale.check_cores(available_cores(), training)
     with claimed(folder):
         run, finished = opened(training, folder, resume), read_result(folder)
         if finished is not None and is_of(finished, training.hash):
@@ -84,11 +83,11 @@ def train_on_ray(
         events = event_writer() if tensorboard else None
         with connected(address):
             cluster = RayCluster(scale.cores)
-            scale.check_cores(cluster.all_cores)
+            scale.check_cores(cluster.all_cores, training)
             with held_interrupts() as signalled:
                 driver = Driver(training, scale, run, cluster, on_progress)
                 if events is not None:
-                    run.events = events(str(folder), purge_step=driver.coordinator.steps)
+                    run.events = events(str(folder), purge_step=driver.books.steps)
                 return driver.train(signalled, keep_checkpoint)
 
 
@@ -106,6 +105,7 @@ class Driver:
         self.training, self.scale, self.run, self.on_progress = training, scale, run, on_progress
         self.agent, self.envs = small_agent(training)
         self.coordinator = Coordinator(work_of(training, self.agent), scale, cluster, self)
+        self.books = self.coordinator.books
         self.values: Any = None  # of the first memory
         self.seconds = 0.0  # spent before, in a run that was resumed
         self.started, self._told = time.perf_counter(), 0.0
@@ -115,7 +115,7 @@ class Driver:
             run.start()
             if scale.lock_step:
                 rng = np.random.default_rng(training.run.seed)
-                self.coordinator.random = rng.bit_generator.state
+                self.books.random = rng.bit_generator.state
 
     def train(self, signalled: Callable[[], int | None], keep_checkpoint: bool) -> dict[str, Any]:
         """Until it has ended, or a signal asks to end."""
@@ -128,20 +128,22 @@ class Driver:
             if number := signalled():
                 if not checkpoints_in(run.folder):
                     raise Interrupted(number=number)
-                raise Interrupted.after(run.folder, coordinator.steps, number)
+                raise Interrupted.after(run.folder, self.books.steps, number)
             return self._finish(coordinator.judge(), keep_checkpoint)
         finally:
             coordinator.stop()
             self.envs.close()
 
     def _raise_fault(self, fault: Fault) -> None:
-        steps = self.coordinator.steps
+        steps = self.books.steps
         if not steps:
             raise fault
         raise Fault(f"{fault}; saved {self.run.folder} after {steps:,} steps") from fault
 
     def _finish(self, last: Evaluation, keep_checkpoint: bool) -> dict[str, Any]:
-        result = outcome(last.episodes, self.coordinator.steps, round(self.elapsed_s, 1), {})
+        result = outcome(last.episodes, self.books.steps, round(self.elapsed_s, 1), {})
+        result["parameters"] = int(self.agent.state["online"].size)
+        self.agent.see_with(last.seen)
         policy = self.agent.policy_of(last.weights)
         describe_policy(policy, self.training, self.envs)
         save_policy(policy, self.run.folder)
@@ -154,32 +156,33 @@ class Driver:
 
     # --- What the coordinator asks
 
-    def arguments(self, role: str, place: int, name: int, kept: Any) -> tuple[Any, ...]:
+    def arguments(self, role: str, place: int, name: int) -> tuple[Any, ...]:
         training, scale = self.training, self.scale
-        seed, steps = training.run.seed, self.coordinator.steps
+        seed, steps = training.run.seed, self.books.steps
         is_first = (role, place) == ("collector", 0) and (role, place) not in self._places
         self._places.add((role, place))
         if role == "collector":
             return training, ((seed, steps) if is_first else (seed, steps, name))
         if role == "memory":
             streams = tuple(shares(scale.replays, range(scale.collectors)))[place]
-            few = max(2, training["demonstrations"] // scale.replays)
-            theirs = training.with_(seed=seed + 7919 * place, demonstrations=few)
+            theirs = training.with_(seed=seed + 7919 * place)
+            theirs = replace(theirs, agent=training.agent.shared_by(scale.replays))
             capacity = training["replay_size"] // scale.collectors
-            return theirs, streams, capacity, (seed, steps, name), self._held(streams)
+            return theirs, streams, capacity, (seed, steps, name), self._held(streams, place)
         if role == "updater":
             return training, self.values
         if role == "fitter":
-            return training, self.values, None if kept is None else kept[1]
+            return training, self.values, place, scale.fitters
         return (training,)
 
-    def _held(self, streams: tuple[int, ...]) -> dict[int, dict[str, NDArray[Any]]]:
+    def _held(self, streams: tuple[int, ...], place: int) -> Held:
         """What a memory held at the last checkpoint."""
         found = checkpoints_in(self.run.folder)
         if not found:
-            return {}
+            return Held({}, {})
         arrays, _ = read_checkpoint(found[-1])
-        return {name: streams_in(arrays)[name] for name in streams}
+        noticed = numbered(arrays, "memory").get(place, {})
+        return Held({name: streams_in(arrays)[name] for name in streams}, noticed)
 
     def met(self, role: str, place: int, record: dict[str, Any]) -> None:
         there = record["versions"]
@@ -204,8 +207,9 @@ class Driver:
 
     def save(self, state: Any, memories: list[Any], about: dict[str, Any]) -> None:
         arrays = {f"agent.{i:04d}": array for i, array in enumerate(state[1])}
-        for memory in memories:
-            for name, held in memory.items():
+        for place, memory in enumerate(memories):
+            arrays |= {f"memory.{place:06d}.{n}": array for n, array in memory.noticed.items()}
+            for name, held in memory.streams.items():
                 arrays |= {f"stream.{name:06d}.{part}": array for part, array in held.items()}
         usual = {name: about.pop(name) for name in ("random", "returns", "owed", "losses")}
         ours = {**about, "collectors": self.scale.collectors, "updates": state[0]}
@@ -245,7 +249,7 @@ class Driver:
         if now - self._told < _TELL_EVERY_S:
             return
         self._told = now
-        c = self.coordinator
+        c, books = self.coordinator, self.books
         figures = c.figures()
         there = {
             role: (sum(one.is_ready for one in members), max(1, len(members)))
@@ -253,46 +257,46 @@ class Driver:
         }
         self.on_progress(
             ScaleProgress(
-                c.steps,
+                books.steps,
                 self.training.run.steps,
                 figures["transitions_per_s"],
-                c.mean_return,
-                self.agent.epsilon(c.steps),
+                books.mean_return,
+                self.agent.epsilon(books.steps),
                 figures,
                 there,
-                c.phase,
+                books.phase,
             )
         )
 
 
-def work_of(training: Training, agent: QTOpt) -> Work:
+def work_of(training: Training, agent: Agent) -> Work:
     """What the coordinator must know of a training."""
-    run, settings = training.run, agent.settings
-    auxiliary = -(-settings.auxiliary_updates // AUXILIARY_BLOCK) if agent.has_auxiliary else 0
+    run, (auxiliary, offline) = training.run, agent.blocks_before
     return Work(
         steps=run.steps,
         num_envs=run.num_envs,
         at_once=agent.at_once,
         calls_for=agent.calls_for,
-        labels_each=settings.batch_size / settings.label_reuse,
-        next_key=next_key,
+        labels_each=agent.labels_each,
+        next_key=agent.next_key,
+        begins_after=training.agent.begins_after,
         auxiliary_blocks=auxiliary,
-        offline_blocks=settings.offline_updates // agent.at_once,
+        offline_blocks=offline,
         evaluate_every=run.evaluate_every,
         checkpoint_every=run.checkpoint_every,
     )
 
 
-def next_key(key: Any) -> NDArray[np.uint32]:
-    """The key of the block after the one that is labelled with this: as `QTOpt` splits it."""
-    return np.asarray(jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key), 3)[0]))
-
-
 def streams_in(arrays: dict[str, NDArray[Any]]) -> dict[int, dict[str, NDArray[Any]]]:
     """The replays of a checkpoint, by collector."""
+    return numbered(arrays, "stream")
+
+
+def numbered(arrays: dict[str, NDArray[Any]], what: str) -> dict[int, dict[str, NDArray[Any]]]:
+    """Arrays called WHAT.NUMBER.PART, by number and part."""
     found: dict[int, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
-        if name.startswith("stream."):
-            _, stream, part = name.split(".", 2)
-            found.setdefault(int(stream), {})[part] = array
+        if name.startswith(f"{what}."):
+            _, number, part = name.split(".", 2)
+            found.setdefault(int(number), {})[part] = array
     return found

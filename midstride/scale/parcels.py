@@ -12,8 +12,8 @@ from midstride.scale.cluster import Reference
 class Desk(Protocol):
     """What is not for actors to do: how they are made, and what is written down."""
 
-    def arguments(self, role: str, place: int, name: int, kept: Any) -> tuple[Any, ...]:
-        """To make an actor with; kept: the state of a lost fitter."""
+    def arguments(self, role: str, place: int, name: int) -> tuple[Any, ...]:
+        """To make an actor with."""
         ...
 
     def met(self, role: str, place: int, record: dict[str, Any]) -> None:
@@ -44,6 +44,8 @@ class Member:
     is_ready: bool = False
     is_busy: bool = False
     held: int = 0  # by a memory
+    can_sample: bool = False  # a memory
+    generation: int = -1  # of a fitter: that whose state it has (`Books.generation`)
 
 
 @dataclass(eq=False)
@@ -53,13 +55,13 @@ class Block:
     updates: int
     is_auxiliary: bool = False
     stage: str = "sampling"  # sampled, labelling, labelled, fitting
-    fitted: Reference = None
+    fitted: Sequence[Reference] = ()  # a part for each fitter
     judged: Reference = None
     labels: Reference = None
     fit_key: Any = None
     next_key: Any = None
     made_at: int = 0  # updates of the weights that labelled it
-    generation: int = 0  # of the fitter that made these weights
+    generation: int = 0  # of the fitters that made these weights
     is_dropped: bool = False
 
 
@@ -90,6 +92,7 @@ class Evaluation:
     steps: int
     after: int  # updates
     training: float | None
+    seen: Any = None  # what a policy must know of these steps, beside its weights
     losses: dict[str, tuple[float, int]] = field(default_factory=dict)
     weights: Any = None
     episodes: Any = None
@@ -102,3 +105,4 @@ class Call(NamedTuple):
     member: Member
     about: Any
     data: Sequence[Reference]
+    generation: int  # of the fitters, when it was made

@@ -15,7 +15,7 @@ from midstride.settings import Range, Settings
 if TYPE_CHECKING:
     from midstride.learn.agents import Training
 
-SPREAD = ("qtopt",)  # agents whose labels and updates are computed apart
+SPREAD = ("qtopt", "sac", "dqn")  # agents that learn from what any policy did, step by step
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,11 @@ class ScaleSettings(Settings):
     collectors: Annotated[int, Range(1, 100_000)] = 1
     """processes that act and take steps, each in num_envs environments of its own"""
     updaters: Annotated[int, Range(1, 100_000)] = 1
-    """processes that compute Bellman labels, by the cross-entropy method on target networks"""
+    """processes that compute Bellman labels, by the cross-entropy method on target networks (qtopt;
+    sac and dqn label where they fit)"""
+    fitters: Annotated[int, Range(1, 1_000)] = 1
+    """processes that take the gradient steps, in step: each has an equal part of every batch, and
+    all apply the mean of their gradients"""
     replays: Annotated[int, Range(1, 10_000)] = 1
     """processes that hold transitions; collectors are dealt out to them in turn"""
     send_every: Annotated[int, Range(1, 10_000)] = 1
@@ -42,18 +46,19 @@ class ScaleSettings(Settings):
     max_staleness: Annotated[int, Range(1, 10**9)] = 1_000
     """updates after which a label is too old: it is made again, by newer networks"""
     keep_every: Annotated[int, Range(1, 10**6)] = 16
-    """blocks after which the fitter's state is kept elsewhere; what came after is lost with it"""
+    """blocks after which the fitters' state is kept elsewhere; what came after is lost with one of
+    them"""
     lock_step: bool = False
-    """one collector, one updater, one replay, in the order of a local training: the same numbers"""
+    """one of each role, in the order of a local training: the same numbers"""
     cores: Annotated[float, Range(0.01, 1024)] = 1.0
-    """cores that each collector, each updater and the fitter takes; less than 1: they share"""
+    """cores that each collector, updater and fitter takes; less than 1: they share"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        many = {name: getattr(self, name) for name in ("collectors", "updaters", "replays")}
-        if self.lock_step and set(many.values()) != {1}:
+        if self.lock_step and {self.collectors, self.updaters, self.fitters, self.replays} != {1}:
             raise ValueError(
-                "lock_step is of one collector, one updater and one replay: leave the others out"
+                "lock_step is of one collector, one updater, one fitter and one replay: leave the "
+                "others out"
             )
         if self.lock_step and self.send_every != 1:
             raise ValueError("lock_step goes round by round: use send_every 1")
@@ -75,29 +80,61 @@ class ScaleSettings(Settings):
             return self.ahead
         return self.blocks_at_once + 2 * self.collectors * self.send_every
 
-    @property
-    def cores_needed(self) -> float:
-        """Of all roles together; replays and the evaluator mostly wait."""
-        return self.cores * (self.collectors + self.updaters + 1)
+    def check_cores(self, there_are: float, training: Training) -> None:
+        """An error if the roles ask for more cores than there are.
 
-    def check_cores(self, there_are: float) -> None:
-        if self.cores_needed > there_are + 1e-9:
+        Replays and the evaluator mostly wait, and are not counted.
+        """
+        roles = {"collector(s)": self.collectors, "fitter(s)": self.fitters}
+        if labels_apart(training):
+            roles = {"updater(s)": self.updaters, **roles}
+        count = sum(roles.values())
+        if self.cores * count > there_are + 1e-9:
+            said = ", ".join(f"{many} {role}" for role, many in roles.items())
             raise ValueError(
-                f"{self.collectors} collector(s), {self.updaters} updater(s) and a fitter at "
-                f"{self.cores:g} core(s) each need {self.cores_needed:g} cores, and there are "
-                f"{there_are:g}: ask for fewer, or let them share with --cores "
-                f"{max(0.01, there_are / (self.collectors + self.updaters + 1)):.2g}"
+                f"{said} at {self.cores:g} core(s) each need {self.cores * count:g} cores, and "
+                f"there are {there_are:g}: ask for fewer, or let them share with --cores "
+                f"{max(0.01, there_are / count):.2g}"
             )
 
 
-def check_spread(training: Training) -> None:
-    """An error if such a training cannot be spread over machines."""
-    name = training.agent.agent
+def labels_apart(training: Training) -> bool:
+    """Whether labels are computed by updaters, and not where they are fitted."""
+    return training.agent.agent == "qtopt"
+
+
+def check_spread(training: Training, scale: ScaleSettings) -> None:
+    """An error in one sentence if such a training cannot be spread so over machines."""
+    name, agent = training.agent.agent, training.agent.to_dict()
     if name not in SPREAD:
         raise ValueError(
-            f"{name} labels and fits in one piece: only {', '.join(SPREAD)} is spread over "
-            "machines; whole trainings of any agent run side by side with midstride sweep "
-            "--engine ray"
+            f"{name} is not spread over machines, {', '.join(SPREAD)} are: whole trainings of any "
+            "agent run side by side with midstride sweep --engine ray"
+        )
+    if agent.get("prioritised"):
+        raise ValueError(
+            "prioritised sampling needs the errors of every update before the next is sampled, and "
+            "replay is on another machine: leave it out"
+        )
+    if training.agent.recorded_in is not None:
+        raise ValueError(
+            "hindsight_run takes no steps, so there is nothing to spread: train it "
+            "without --engine ray"
+        )
+    if scale.updaters > 1 and not labels_apart(training):
+        raise ValueError(f"{name} labels where it fits: leave out updaters ({scale.updaters})")
+    if scale.replays > 1 and agent.get("normalise"):
+        raise ValueError(
+            f"{name} normalises by what all collectors saw, which one replay knows: use replays 1, "
+            "or normalise false"
+        )
+    size = agent["batch_size"]
+    if size % scale.fitters:
+        fits = [n for n in range(1, size + 1) if size % n == 0]
+        near = min(fits, key=lambda n: (abs(n - scale.fitters), n))
+        raise ValueError(
+            f"{scale.fitters} fitters have equal parts of every batch, and batch_size is {size}: "
+            f"use {near} fitters, or a batch_size of {-(-size // scale.fitters) * scale.fitters}"
         )
 
 
@@ -109,8 +146,9 @@ class Work:
     num_envs: int  # of each collector
     at_once: int  # updates of a block
     calls_for: Callable[[int], float]  # environment steps -> updates, and parts of one
-    labels_each: float  # transitions that are labelled for an update
+    labels_each: float  # transitions that are labelled apart for an update; 0: no updaters
     next_key: Callable[[Any], Any]  # of the chain of random keys that labels are made with
+    begins_after: int = 0  # steps before those that call for updates
     auxiliary_blocks: int = 0  # of the auxiliary head alone, before all else
     offline_blocks: int = 0  # on demonstrations, before the first step of its own
     evaluate_every: int = 10**12

@@ -15,20 +15,18 @@ state; otherwise it is None, and every role draws from a generator of its own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midstride.disk.files import versions
 from midstride.envs.vector import Step, interact
-from midstride.learn.agent import Batch, configure_jax
-from midstride.learn.agents import Training
-from midstride.learn.demonstrations import Kept
-from midstride.learn.qtopt import QTOpt, divided
+from midstride.learn.agent import Agent, Batch, configure_jax
+from midstride.learn.agents import Training, agent_called
+from midstride.learn.shard import InStep, Shard
 from midstride.learn.trainer import LOGGED, final_episodes, in_evaluation, lived_envs
-from midstride.learn.values import Values
 from midstride.measure.evaluate import Episode, evaluate_in
 
 Record = dict[str, Any]  # small: the coordinator reads it
@@ -36,16 +34,22 @@ Weights = NDArray[np.float32]
 State = dict[str, Any]  # of a random generator
 
 
-def small_agent(training: Training) -> tuple[QTOpt, Any]:
+def small_agent(training: Training) -> tuple[Agent, Any]:
     """An agent that learns or computes elsewhere than its environments are, and one of these."""
     configure_jax()
     envs = training.lived.small().make(1, observe_switch=training.agent.observes_switch)
-    few = training.with_(replay_size=2)  # what it remembers is elsewhere
-    agent = QTOpt(few.agent, few.run, envs, np.random.default_rng(training.run.seed))
-    return agent, envs
+    return forgetful(training, envs, np.random.default_rng(training.run.seed)), envs
 
 
-def drawing(agent: QTOpt, random: State | None) -> None:
+def forgetful(training: Training, envs: Any, rng: np.random.Generator) -> Agent:
+    """An agent for which others remember."""
+    few = training.with_(replay_size=max(2, training.agent.begins_after))
+    kind: Any = agent_called(training.agent.agent)
+    agent: Agent = kind(few.agent, few.run, envs, rng)
+    return agent
+
+
+def drawing(agent: Agent, random: State | None) -> None:
     """Have an agent draw from where another role stopped."""
     if random is not None:
         agent.rng.bit_generator.state = random
@@ -64,12 +68,10 @@ class Collector:
     def setup(self) -> Record:
         configure_jax()
         envs = lived_envs(self.training)
-        few = self.training.with_(replay_size=2)
-        rng = np.random.default_rng(self.seeds)
-        self.agent = QTOpt(few.agent, few.run, envs, np.random.default_rng([*self.seeds, 1]))
-        seed = int(rng.integers(2**31))
+        self.agent = forgetful(self.training, envs, np.random.default_rng([*self.seeds, 1]))
+        seed = int(np.random.default_rng(self.seeds).integers(2**31))
         if len(self.seeds) > 2:  # the first draws as a local training does
-            self.agent.policy.random = np.random.default_rng(self.seeds).bit_generator.state
+            self.agent.act_apart(self.seeds)
         self.totals = np.zeros(envs.num_envs)
         self.taken = 0  # rounds
         self.steps = 0  # of all collectors, when the call came
@@ -80,10 +82,11 @@ class Collector:
         return self.agent.act(observation, self.steps)
 
     def collect(
-        self, weights: Weights, rounds: int, steps: int, random: State | None
+        self, weights: Weights, seen: Any, rounds: int, steps: int, random: State | None
     ) -> tuple[Record, list[Step]]:
-        """Rounds of steps with these weights."""
+        """Rounds of steps with these weights, and what a policy must know of what was seen."""
         drawing(self.agent, random)
+        self.agent.see_with(seen)
         self.agent.act_with(weights)
         self.steps = steps
         taken, returns = list(itertools.islice(self._rounds, rounds)), []
@@ -111,10 +114,10 @@ class Memory:
         streams: Sequence[int],
         capacity: int,
         seeds: Sequence[int],
-        arrays: dict[int, Batch] | None = None,
+        arrays: Held | None = None,
     ) -> None:
         self.training, self.names, self.capacity = training, tuple(streams), capacity
-        self.seeds, self.arrays_before = tuple(seeds), arrays or {}
+        self.seeds, self.before = tuple(seeds), arrays or Held({}, {})
 
     def setup(self) -> Record:
         """Demonstrations depend on environment and seed alone: whoever is replaced makes them anew.
@@ -125,34 +128,48 @@ class Memory:
         envs.close()
         self.agent.rng = np.random.default_rng(self.seeds)
         self.agent.gather(lambda: lived_envs(self.training), None)
-        make = self.agent.new_replay
-        self.streams = Streams({name: make(self.capacity) for name in self.names})
-        self.agent.replay = self.streams  # type: ignore[assignment]
-        for name, arrays in self.arrays_before.items():
-            self.streams.by_name[name].restore(arrays)
-        self.arrays_before = {}
-        return {"versions": versions(), "values": self.agent.values, "held": len(self.streams)}
+        by_name = {name: self.agent.new_replay(self.capacity) for name in self.names}
+        for name, arrays in self.before.streams.items():
+            by_name[name].restore(arrays)
+        self.agent.replay = self.streams = Streams(by_name, self.agent.notice)
+        self.agent.restore_noticed(self.before.noticed)
+        self.before = Held({}, {})
+        return {"versions": versions(), "values": self.agent.values, **self._told()}
+
+    def _told(self) -> Record:
+        """What the coordinator wants to know of a memory at all times."""
+        agent = self.agent
+        return {"held": len(self.streams), "can_sample": agent.can_sample, "seen": agent.seen()}
 
     def add(self, name: int, owner: int, first: int, steps: Sequence[Step]) -> Record:
         """Keep rounds of a collector, once: see `Streams.add`."""
-        added = self.streams.add(name, owner, first, steps)
-        return {"added": added, "held": len(self.streams)}
+        return {"added": self.streams.add(name, owner, first, steps), **self._told()}
 
-    def sample(self, updates: int, random: State | None) -> tuple[Record, Batch, Batch]:
-        """A block: what is fitted, and what labels are made from."""
+    def sample(self, updates: int, random: State | None, fitters: int = 1) -> tuple[Any, ...]:
+        """A block: a record, what labels are made from, and a part for each fitter."""
         drawing(self.agent, random)
-        fitted, judged = divided(self.agent.sample(updates))
-        return {"random": self.agent.rng.bit_generator.state}, fitted, judged
+        fitted, judged = self.agent.divided(self.agent.sample(updates))
+        parts = [fitted] if fitters == 1 else self.agent.shards(fitted, fitters)
+        record = {"random": self.agent.rng.bit_generator.state, "seen": self.agent.seen()}
+        return record, judged, *parts
 
-    def auxiliary(self, random: State | None) -> tuple[Record, Batch, Batch]:
+    def auxiliary(self, random: State | None) -> tuple[Record, Batch]:
         """A block for the auxiliary head; it needs no labels."""
         drawing(self.agent, random)
         batch = self.agent.auxiliary_batch()
-        return {"random": self.agent.rng.bit_generator.state}, batch, {}
+        return {"random": self.agent.rng.bit_generator.state}, batch
 
-    def arrays(self) -> dict[int, Batch]:
+    def arrays(self) -> Held:
         """What is held, for a checkpoint."""
-        return {name: stream.arrays() for name, stream in self.streams.by_name.items()}
+        streams = {name: stream.arrays() for name, stream in self.streams.by_name.items()}
+        return Held(streams, self.agent.noticed())
+
+
+class Held(NamedTuple):
+    """What a memory holds, for a checkpoint: by collector, and what was noticed of all."""
+
+    streams: dict[int, Batch]
+    noticed: Batch
 
 
 class Streams:
@@ -162,8 +179,11 @@ class Streams:
     again, because nobody heard that it had arrived) is not added again.
     """
 
-    def __init__(self, by_name: dict[int, Kept]) -> None:
-        self.by_name = by_name
+    def __init__(
+        self, by_name: dict[int, Any], notice: Callable[[Any], None] = lambda step: None
+    ) -> None:
+        """by_name: an empty replay of each; notice: is told every step that is kept"""
+        self.by_name, self._notice = by_name, notice
         self._last: dict[int, tuple[int, int]] = {}  # stream -> owner and round, of the latest
         self._seen: dict[int, int] = {}  # owner -> its latest round
 
@@ -179,6 +199,7 @@ class Streams:
             if name in self._last and self._last[name] != (owner, number - 1):
                 stream.cut()  # others' episodes
             stream.add(step)
+            self._notice(step)
             self._last[name], self._seen[owner] = (owner, number), number
             added += 1
         return added
@@ -187,17 +208,19 @@ class Streams:
         """Random transitions, from every stream in proportion to what it holds."""
         held = [stream for stream in self.by_name.values() if len(stream)]
         if len(held) == 1:
-            return held[0].sample(rng, count)
+            found: Batch = held[0].sample(rng, count)
+            return found
         sizes = np.array([len(stream) for stream in held], float)
         counts = rng.multinomial(count, sizes / sizes.sum())
         parts = [s.sample(rng, int(c)) for s, c in zip(held, counts, strict=True) if c]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = rng.permutation(count)  # whoever makes batches of them has some of each in all
+        return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
 class Updater:
-    """The Bellman updater: labels by the cross-entropy method on two target networks."""
+    """The Bellman updater: labels by the networks that label."""
 
-    def __init__(self, training: Training, values: Values) -> None:
+    def __init__(self, training: Training, values: Any) -> None:
         self.training, self.values = training, values
 
     def setup(self) -> Record:
@@ -207,49 +230,67 @@ class Updater:
         return {"versions": versions()}
 
     def label(self, judged: Batch, weights: dict[str, Weights], key: Any) -> tuple[Record, Any]:
-        target, lagged = weights["target"], weights["lagged"]
-        labels, _, fit_key = self.agent.labelled(target, lagged, key, judged)
-        return {"fit_key": np.asarray(fit_key)}, np.asarray(labels)
+        labels, fit_key = self.agent.labels(weights, key, judged)
+        return {"fit_key": fit_key}, labels
+
+
+Update = tuple[Record, Weights, dict[str, Weights]]
 
 
 class Fitter:
     """Gradient steps on labelled blocks; publishes what others act and label with.
 
-    state: the leaves of an agent's state, to go on from
+    place, fitters: which of how many that are in step (`team.py`); one fits blocks as a whole
     """
 
-    def __init__(
-        self, training: Training, values: Values, state: Sequence[NDArray[Any]] | None = None
-    ) -> None:
-        self.training, self.values, self.state_before = training, values, state
+    def __init__(self, training: Training, values: Any, place: int = 0, fitters: int = 1) -> None:
+        self.training, self.values = training, values
+        self.place, self.fitters = place, fitters
 
-    def setup(self) -> tuple[Record, Weights, dict[str, Weights]]:
+    def setup(self) -> Record:
         self.agent, envs = small_agent(self.training)
         envs.close()
         self.agent.values = self.values
-        if self.state_before is not None:
-            self.agent.restore_state(self.state_before)
-        return self._published({"versions": versions()})
+        if self.fitters > 1:
+            self.in_step = InStep(self.agent, Shard(self.place, self.fitters))
+        return {"versions": versions()}
 
-    def publish(self) -> tuple[Record, Weights, dict[str, Weights]]:
-        """The weights as they are, once more."""
+    def restore(self, state: Sequence[NDArray[Any]]) -> Record:
+        """Go on from what `state` gave, of this fitter or of another."""
+        self.agent.restore_state(state)
+        return {}
+
+    def publish(self) -> Update:
+        """The weights as they are."""
         return self._published({})
 
-    def fit(
-        self, fitted: Batch, labels: Any, key: Any, fit_key: Any
-    ) -> tuple[Record, Weights, dict[str, Weights]]:
+    def fit(self, fitted: Batch, labels: Any, key: Any, fit_key: Any) -> Update:
         """The updates of a block; an error if a loss or a weight is no finite number."""
         self.agent.fit_labelled(fitted, labels, key, fit_key)
         found = self.agent.sync()
         assert found is not None
-        measured = {name: float(found[name].mean()) for name in LOGGED & found.keys()}
+        return self._published({"measured": _means(found)})
+
+    def begin(self, part: Batch, labels: Any, key: Any, fit_key: Any) -> tuple[Record, Weights]:
+        """The gradient of the first update of a block, of which this is the fitter's part."""
+        return {}, self.in_step.begin(part, labels, key, fit_key)
+
+    def step(self, *gradients: Weights) -> tuple[Record, Weights]:
+        """An update with everybody's gradients; the gradient of the next."""
+        return {}, self.in_step.step(gradients)
+
+    def end(self, *gradients: Weights) -> tuple[Record, Weights | None, dict[str, Weights]]:
+        """The last update of a block; the first fitter publishes for all."""
+        measured = _means(self.in_step.end(gradients))
+        if self.place:
+            return {"measured": measured}, None, {}
         return self._published({"measured": measured})
 
     def fit_auxiliary(self, batch: Batch) -> Record:
         self.agent.fit_auxiliary(batch)
         return {}
 
-    def start_from_online(self) -> tuple[Record, Weights, dict[str, Weights]]:
+    def start_from_online(self) -> Update:
         self.agent.start_from_online()
         return self._published({})
 
@@ -261,11 +302,15 @@ class Fitter:
         """Updates done, and everything that is learned: to go on from."""
         return int(self.agent.state["updates"]), self.agent.state_arrays()
 
-    def _published(self, record: Record) -> tuple[Record, Weights, dict[str, Weights]]:
-        state = self.agent.state
-        said = {"updates": int(state["updates"]), "key": np.asarray(state["key"]), **record}
-        judging = {name: np.array(state[name]) for name in ("target", "lagged")}
-        return said, np.array(state[self.agent.acts_with]), judging
+    def _published(self, record: Record) -> Update:
+        agent, state = self.agent, self.agent.state
+        key = np.asarray(state["key"]) if "key" in state else None
+        said = {"updates": int(state["updates"]), "key": key, **record}
+        return said, np.array(state[agent.acts_with]), agent.labels_with()
+
+
+def _means(measured: dict[str, NDArray[Any]]) -> dict[str, float]:
+    return {name: float(measured[name].mean()) for name in LOGGED & measured.keys()}
 
 
 class Judge:
@@ -279,15 +324,19 @@ class Judge:
         envs.close()
         return {"versions": versions()}
 
-    def evaluate(self, weights: Weights, steps: int) -> list[Episode]:
+    def _policy(self, weights: Weights, seen: Any) -> Any:
+        self.agent.see_with(seen)
+        return self.agent.policy_of(weights)
+
+    def evaluate(self, weights: Weights, seen: Any, steps: int) -> list[Episode]:
         """The episodes that a training is watched by."""
-        policy, training = self.agent.policy_of(weights), self.training
+        policy, training = self._policy(weights, seen), self.training
         with in_evaluation(steps):
             return evaluate_in(policy, training.environment, training.run.evaluation_episodes)
 
-    def last(self, weights: Weights, steps: int) -> list[Episode]:
+    def last(self, weights: Weights, seen: Any, steps: int) -> list[Episode]:
         """The episodes that a training is judged by."""
-        policy, training = self.agent.policy_of(weights), self.training
+        policy, training = self._policy(weights, seen), self.training
         with in_evaluation(steps):
             return final_episodes(policy, training.environment, training.run)
 

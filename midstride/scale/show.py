@@ -109,9 +109,12 @@ def spread_table(name: str, progress: ScaleProgress) -> Table:
         "queues": f"{f['steps_on_the_way']:.0f} steps on the way, {f['rounds_waiting']:.0f} calls "
         f"to keep; blocks: {f['blocks_sampled']:.0f} to label, {f['blocks_labelling']:.0f} being "
         f"labelled, {f['blocks_labelled']:.0f} to fit",
+        "fitters": f"{f['fitters_in_step']:.0f} in step, {f['fitters_busy']:.0f} busy; went back "
+        f"{f['times_gone_back']:.0f} times to what was kept",
         "there": there,
         "lost": f"{f['actors_lost']:.0f} actors, {f['actors_replaced']:.0f} replaced, "
-        f"{f['transitions_forgotten']:.0f} transitions forgotten",
+        f"{f['transitions_forgotten']:.0f} transitions forgotten, {f['updates_forgone']:.0f} "
+        "updates forgone",
     }
     for title, text in rows.items():
         table.add_row(title, plain(text))

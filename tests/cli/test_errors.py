@@ -185,7 +185,9 @@ BAD = {
     # many machines
     "train cartpole --collectors 2": "--collectors is for a training on many machines: add --eng",
     "train cartpole --address auto": "--address is for a training on many machines: add --engine",
-    "train cartpole dqn --engine ray": "dqn labels and fits in one piece: only qtopt is spread",
+    "train cartpole drqn --engine ray": "drqn is not spread over machines, qtopt, sac, dqn are",
+    "train cartpole dqn --engine ray --updaters 2": "dqn labels where it fits: leave out updaters",
+    "train grasp --engine ray --fitters 3": "batch_size is 64: use 2 fitters, or a batch_size of",
     "train grasp --engine ray --seeds 2": "spreads one training over machines: leave out --seeds",
     "train grasp --engine ray --lock-step --updaters 2": "lock_step is of one collector, one upd",
     "train grasp --engine ray --updaters 0": "updaters must be a whole number from 1 to 100000",

@@ -482,7 +482,7 @@ def test_a_run_in_the_frozen_world_is_learned_from_without_a_step(tmp_path, monk
     assert result["steps"] == 640
     agent = Trainer.create(late).agent
     assert agent.hindsight.plan.learned == (20,)
-    assert len(agent.replay) == 300
+    assert len(agent.replay) == 300 - 4 * (agent.hindsight.span - 1)
     lived = agent.hindsight.sample(agent.replay, np.random.default_rng(0), (50,))
     assert (agent.row.unpack(lived)["latency_s"] == np.float32(0.1)).all()
     for values, said in (

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 
 from midstride.scale.coordinator import Coordinator
-from midstride.scale.cost import Layout, Rates, best_layout, forecast, hours, step_bounds
+from midstride.scale.cost import (
+    Layout,
+    Rates,
+    best_layout,
+    fitter_calls,
+    forecast,
+    hours,
+    step_bounds,
+    update_s,
+)
 from midstride.scale.plan import ScaleSettings, Work
 from tests.scale.virtual import COUNTING, CountingDesk, VirtualCluster
 
@@ -28,15 +37,21 @@ LAYOUT = Layout(collectors=2, updaters=2, num_envs=8, update_every=4, labels_per
 
 def simulated(rates, layout, steps=4000):
     """Steps per virtual second, and the coordinator that took them."""
+    exchange = (layout.fitters - 1) * rates.bytes_gradient / rates.wire_bytes_per_s
     times = {
         "collect": layout.num_envs * layout.send_every / rates.collector_steps_per_s,
         "label": layout.block_updates * layout.labels_per_update / rates.updater_labels_per_s,
         "fit": layout.block_updates / rates.fitter_updates_per_s,
+        # In step: a part's gradient; everybody's gradients arrive before the next one is begun.
+        "begin": 1 / rates.fitter_updates_per_s / layout.fitters,
+        "step": exchange + 1 / rates.fitter_updates_per_s / layout.fitters,
+        "end": exchange,
         "add": rates.memory_add_s,
         "sample": rates.memory_sample_s,
     }
     scale = ScaleSettings(
         collectors=layout.collectors, updaters=layout.updaters, replays=layout.replays,
+        fitters=layout.fitters,
         send_every=layout.send_every, window=layout.window, keep_every=10**6,
         max_staleness=10**6,
     )  # fmt: skip
@@ -48,13 +63,17 @@ def simulated(rates, layout, steps=4000):
     found = Coordinator(work, scale, cluster, CountingDesk(scale), cluster.clock)
     found.start()
     found.run()
-    return found.steps / cluster.now, found
+    return found.books.steps / cluster.now, found
 
 
 CASES = {
     "collecting": (replace(RATES, collector_steps_per_s=20), LAYOUT),
     "labelling": (replace(RATES, updater_labels_per_s=20), LAYOUT),
     "fitting": (replace(RATES, fitter_updates_per_s=10), replace(LAYOUT, collectors=4)),
+    "fitting, three in step": (
+        replace(RATES, fitter_updates_per_s=5, bytes_gradient=1e6, wire_bytes_per_s=1e8),
+        replace(LAYOUT, collectors=4, fitters=3),
+    ),
     "memory": (replace(RATES, memory_add_s=0.1), replace(LAYOUT, collectors=4)),
     "window": (
         replace(RATES, updater_labels_per_s=20, collector_steps_per_s=1000),
@@ -71,14 +90,14 @@ def test_the_model_says_what_the_coordinator_does(bound_by, send_every):
     if bound_by == "memory" and send_every == 4:
         rates = replace(rates, memory_add_s=0.4)
     said = forecast(rates, layout)
-    assert said.bound_by == bound_by
+    assert said.bound_by == bound_by.partition(",")[0]
     measured, found = simulated(rates, layout)
     assert measured == pytest.approx(said.steps_per_s, rel=0.06)
-    total, count, largest = found.staleness["label"]
+    total, count, largest = found.books.staleness["label"]
     assert largest <= said.label_staleness_max
     assert total / count <= said.label_staleness_max
-    busy = found.cluster.busy_s
-    used = busy["fitter"] / found.cluster.now
+    busy = found.crew.cluster.busy_s
+    used = busy["fitter"] / layout.fitters / found.crew.cluster.now
     assert used == pytest.approx(said.used["fitting"], abs=0.06)
 
 
@@ -96,7 +115,7 @@ def test_staleness_of_labels_is_what_is_fitted_while_they_are_made():
     layout = replace(LAYOUT, updaters=6)
     said = forecast(rates, layout)
     _, found = simulated(rates, layout)
-    total, count, _ = found.staleness["label"]
+    total, count, _ = found.books.staleness["label"]
     assert said.bound_by == "labelling"
     assert total / count == pytest.approx(said.label_staleness, abs=layout.block_updates)
 
@@ -114,8 +133,8 @@ def test_the_best_layout_leaves_nobody_waiting_and_stops_where_more_is_of_no_use
         == found.bounds["fitting"]
         == RATES.fitter_updates_per_s * LAYOUT.update_every
     )
-    faster = best_layout(RATES.with_fitters(10), 1_000, LAYOUT)
-    assert forecast(RATES.with_fitters(10), faster).steps_per_s == 10 * found.steps_per_s
+    faster = best_layout(RATES, 1_000, replace(LAYOUT, fitters=10))  # gradients of no bytes
+    assert forecast(RATES, faster).steps_per_s == pytest.approx(10 * found.steps_per_s)
     assert hours(3.6e6, RATES, many) == pytest.approx(10)
 
 
@@ -144,14 +163,17 @@ def test_the_example_of_the_documentation():
         collector_steps_per_s=1.0, updater_labels_per_s=4.0, fitter_updates_per_s=10.0,
         memory_add_s=1e-6, memory_sample_s=1e-3, coordinator_calls_per_s=1e4,
         bytes_per_transition=2 * image, bytes_fitted=image, bytes_judged=image, bytes_acting=5e6,
-        bytes_judging=1e7, wire_bytes_per_s=1.25e9,
-    ).with_fitters(10)  # fmt: skip
+        bytes_judging=1e7, wire_bytes_per_s=1.25e9, bytes_gradient=5e6,
+    )  # fmt: skip
     # Blocks of one update: a round of one environment, an update a step.
-    layout = Layout(100, 800, 60, num_envs=1, update_every=1, labels_per_update=32)
+    layout = Layout(100, 800, 60, num_envs=1, update_every=1, labels_per_update=32, fitters=10)
     bounds = step_bounds(fitting, layout)
-    assert bounds["labelling"] == bounds["fitting"] == 100  # 800 cores feed ten in step
+    free = step_bounds(replace(fitting, bytes_gradient=0.0), layout)
+    assert bounds["labelling"] == pytest.approx(free["fitting"]) == 100  # 800 cores feed ten
+    assert bounds["fitting"] == pytest.approx(22, rel=0.02)  # if everybody sends 5 MB to everybody
     assert 100 * 32 * image == pytest.approx(2.1e9, rel=0.02)
-    assert 10 * bounds["wire of the fitter, in"] > 100 > bounds["wire of the fitter, in"]
+    assert step_bounds(fitting, replace(layout, fitters=1))["wire of the fitter, in"] < 100
+    assert free["wire of the fitter, in"] > 100
     assert bounds["wire of the memories"] > 100
     label_s = 32 / fitting.updater_labels_per_s
     assert (label_s, label_s * 100) == (8, 800)  # seconds, and updates meanwhile
@@ -161,3 +183,19 @@ def test_the_example_of_the_documentation():
     )
     seven_kb = 48 * 48 * 3 + 100
     assert 1.25e9 / (32 * seven_kb) == pytest.approx(5_500, rel=0.05)
+
+
+def test_fitters_in_step_by_hand():
+    rates = replace(RATES, bytes_gradient=1e6, wire_bytes_per_s=1e9, answer_s=0.001)
+    layout = replace(LAYOUT, fitters=4)
+    assert update_s(rates, 1) == 0.01
+    assert update_s(rates, 4) == pytest.approx(0.0025 + 3 * 0.001 + 0.001)
+    assert fitter_calls(layout) == 4 * (2 + 1)
+    bounds = step_bounds(replace(rates, coordinator_calls_per_s=1000), layout)
+    assert bounds["fitting"] == pytest.approx(4 / 0.0065)
+    assert bounds["coordinator"] == pytest.approx(1000 / (2 / 8 + 14 / 8))
+    # 7/16 of a block are in its part of either batch; three gradients come for every four steps.
+    into = 7_000 * 7 / 16 + 3e6 / 4
+    assert bounds["wire of the fitter, in"] == pytest.approx(1e9 / into)
+    more = [step_bounds(rates, replace(LAYOUT, fitters=n))["fitting"] for n in (1, 2, 4, 16)]
+    assert more[0] < more[1] < more[2] > more[3]  # the wire takes what the parts save

@@ -40,8 +40,8 @@ def test_in_lock_step_on_ray_the_numbers_are_those_of_a_local_training(tmp_path)
 def check_run(folder, training, driver):
     """Nothing is doubled, nothing that was finished is lost, every checkpoint loads."""
     steps = training.run.steps
-    assert read_result(folder)["steps"] == steps == driver.coordinator.steps
-    assert driver.coordinator.updates == 4 + steps // 2
+    assert read_result(folder)["steps"] == steps == driver.books.steps
+    assert driver.books.updates == 4 + steps // 2
     every = training.run.evaluate_every
     lines = [line["steps"] // every for line in read_metrics(folder)]
     assert lines == list(range(1, steps // every + 1))
@@ -64,20 +64,20 @@ def test_actors_are_killed_at_random_and_the_run_goes_on(tmp_path):
         """At any event, once so many steps have arrived: the kills are spread over the run."""
         members = [one for role in driver.coordinator.members.values() for one in role]
         due = training.run.steps * (len(killed) + 1) / (kills + 1)
-        if len(killed) < kills and driver.coordinator.steps >= due:
+        if len(killed) < kills and driver.books.steps >= due:
             member = members[int(rng.integers(len(members)))]
             if member.is_ready and member.name not in killed:
                 killed.append(member.name)
-                driver.coordinator.cluster.stop(member.actor)  # at whatever it is doing
+                driver.coordinator.crew.cluster.stop(member.actor)  # at whatever it is doing
 
     with connected(None):
-        scale = ScaleSettings(collectors=2, updaters=2, cores=0.1, keep_every=2)
+        scale = ScaleSettings(collectors=2, updaters=2, fitters=2, cores=0.1, keep_every=2)
         run = opened(training, tmp_path / "run", False)
         driver = Driver(training, scale, run, RayCluster(0.1))
         driver.tell = kill
         driver.train(lambda: None, keep_checkpoint=True)
     assert len(killed) == kills
-    assert driver.coordinator.counts["actors_lost"] >= kills - 2  # the last may not be missed
+    assert driver.books.counts["actors_lost"] >= kills - 2  # the last may not be missed
     check_run(tmp_path / "run", training, driver)
 
 

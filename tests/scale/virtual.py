@@ -6,11 +6,16 @@ data that was made there. Everything happens in a fixed order: a seed repeats ex
 
 import heapq
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from midstride.scale.cluster import DataLost, Lost
 from midstride.scale.roles import Streams
+
+
+class Ref(NamedTuple):
+    number: int
 
 
 class Actor:
@@ -42,7 +47,7 @@ class VirtualCluster:
 
     def call(self, actor, method, arguments, returns):
         self.before_call(self, actor, method)
-        references = [("ref", next(self.numbers)) for _ in range(returns)]
+        references = [Ref(next(self.numbers)) for _ in range(returns)]
         seconds = self.seconds(actor.role, method)
         self.busy_s[actor.role] = self.busy_s.get(actor.role, 0.0) + seconds
         event = (self.now + seconds, next(self.numbers), actor, method, arguments, references)
@@ -72,7 +77,7 @@ class VirtualCluster:
         self.ended[references[0]] = None
 
     def _value(self, argument):
-        if not (isinstance(argument, tuple) and len(argument) == 2 and argument[0] == "ref"):
+        if not isinstance(argument, Ref):
             return argument
         if argument not in self.values:
             raise DataLost(str(argument))
@@ -124,30 +129,38 @@ class CountingCollector:
     def setup(self):
         return {}
 
-    def collect(self, weights, rounds, steps, random):
+    def collect(self, weights, seen, rounds, steps, random):
         taken = [(self.name, self.number + i) for i in range(rounds)]
         self.number += rounds
         return {"first": taken[0][1], "returns": [1.0], "random": random}, taken
 
 
 class CountingMemory:
+    has_demonstrations = True
+
     def __init__(self, places, arrays):
         self.streams = Streams({place: Stream() for place in places})
         for place, rounds in (arrays or {}).items():
             self.streams.by_name[place].rounds = list(rounds)
 
     def setup(self):
-        return {"held": len(self.streams), "values": None}
+        return {**self.told(), "values": None}
+
+    def told(self):
+        held = len(self.streams)
+        return {"held": held, "can_sample": self.has_demonstrations or held > 0, "seen": held}
 
     def add(self, name, owner, first, steps):
         assert all(step == (owner, first + i) for i, step in enumerate(steps))
-        return {"added": self.streams.add(name, owner, first, steps), "held": len(self.streams)}
+        return {"added": self.streams.add(name, owner, first, steps), **self.told()}
 
-    def sample(self, updates, random):
-        return {"random": random}, ("fitted", updates), ("judged", updates)
+    def sample(self, updates, random, fitters):
+        assert self.told()["can_sample"]
+        parts = [(i, updates) for i in range(fitters)]
+        return {"random": random, "seen": len(self.streams)}, ("judged", updates), *parts
 
     def auxiliary(self, random):
-        return {"random": random}, "auxiliary", None
+        return {"random": random}, "auxiliary"
 
     def arrays(self):
         return {name: stream.arrays() for name, stream in self.streams.by_name.items()}
@@ -161,12 +174,25 @@ class CountingUpdater:
         return {"fit_key": key}, ("labels", weights, key)
 
 
+class ForgettingMemory(CountingMemory):
+    """Of an agent without demonstrations: there is nothing to sample before the first steps."""
+
+    has_demonstrations = False
+
+
 class CountingFitter:
-    def __init__(self, kept):
-        self.updates, self.auxiliary, self.started = (kept[0] if kept else 0), 0, bool(kept)
+    """Its state is the updates it has applied; a gradient says of which update and whose it is."""
+
+    def __init__(self, place, fitters):
+        self.place, self.fitters = place, fitters
+        self.updates, self.auxiliary, self.left = 0, 0, 0
 
     def setup(self):
-        return self.publish()
+        return {}
+
+    def restore(self, state):
+        (self.updates,) = state
+        return {}
 
     def publish(self):
         return {"updates": self.updates, "key": np.zeros(2, np.uint32)}, "acting", self.updates
@@ -177,13 +203,36 @@ class CountingFitter:
         return {}
 
     def start_from_online(self):
-        self.started = True
         return self.publish()
 
     def fit(self, fitted, labels, key, fit_key):
+        assert (fitted[0], self.fitters) == (0, 1)
         self.updates += fitted[1]
+        return self.published()
+
+    def published(self):
         record, acting, judging = self.publish()
-        return {**record, "measured": {"loss": 1.0}}, acting, judging
+        return {**record, "measured": {"loss": 1.0 + self.place}}, acting, judging
+
+    def begin(self, part, labels, key, fit_key):
+        assert part[0] == self.place
+        self.left = part[1]
+        return {}, (self.place, self.updates)
+
+    def apply(self, gradients):
+        # One of everybody, of this very update: nobody is ahead, nobody behind.
+        assert gradients == tuple((place, self.updates) for place in range(self.fitters))
+        self.updates += 1
+        self.left -= 1
+
+    def step(self, *gradients):
+        self.apply(gradients)
+        return {}, (self.place, self.updates)
+
+    def end(self, *gradients):
+        self.apply(gradients)
+        assert self.left == 0
+        return self.published()
 
     def averaged(self):
         return ("weights", self.updates)
@@ -196,10 +245,10 @@ class CountingJudge:
     def setup(self):
         return {}
 
-    def evaluate(self, weights, steps):
+    def evaluate(self, weights, seen, steps):
         return [("episode", steps, weights)]
 
-    def last(self, weights, steps):
+    def last(self, weights, seen, steps):
         return [("last", steps, weights)]
 
 
@@ -218,13 +267,13 @@ class CountingDesk:
     def __init__(self, scale):
         self.scale, self.evaluations, self.saves, self.met_roles = scale, [], [], []
 
-    def arguments(self, role, place, name, kept):
+    def arguments(self, role, place, name):
         if role == "collector":
             return (name,)
         if role == "memory":
             places = range(self.scale.collectors)[place :: self.scale.replays]
             return places, self.saves[-1][1][place] if self.saves else None
-        return (kept,) if role == "fitter" else ()
+        return (place, self.scale.fitters) if role == "fitter" else ()
 
     def met(self, role, place, record):
         self.met_roles.append(role)
