@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 
-from midstride.measure.statistics import half_width
+from midstride.measure.statistics import half_width, paired_difference
 from midstride.paper.judged import judged
 from midstride.paper.regimes import Line, verdicts
 from midstride.paper.study import (
@@ -45,6 +45,7 @@ SPEEDS_M_S = (0.0, 0.1, 0.2, 0.3)
 STILL, DECISIVE = "0", "0.2"  # m/s, as they are written
 ORACLE, HOLD, UNAWARE = "no latency (oracle)", "hold", "unaware"
 KNOWING = ("vector-to-go", "previous action + t_AS")
+LONGER = "longer: vector-to-go"
 RUN_AT = "the oracle's policy, run at 100 ms"
 LATE: dict[str, dict[str, Any]] = {
     RUN_AT: {"latency": "100ms"},
@@ -127,15 +128,15 @@ def verdicts_of(found: Shares, seeds: int) -> list[dict[str, str]]:
     for row in rows:
         line = lines[row["expected"]]
         if line.paired:
-            points = 100 * float((line.first - WITHIN - line.second).mean())
-            row["found"] = f"{points:+.1f} points"
+            apart = paired_difference(100 * (line.first - WITHIN), 100 * line.second)
+            row["found"] = f"{apart.value:+.1f} points [{apart.low:+.1f}, {apart.high:+.1f}]"
         elif row["expected"].startswith(HOLD):
             row["found"] = f"{float(line.second.mean() / line.first.mean()):.0%}"
     return rows
 
 
 def _lines(found: Shares) -> Iterator[Line]:
-    for arm in KNOWING:
+    for arm in (*KNOWING, LONGER):
         if arm not in found:
             continue
         still, moving = found[arm][STILL], found[arm][DECISIVE]

@@ -561,12 +561,13 @@ def test_the_benchmarks_ordinary_network_fits_in_the_same_places():
     """What the benchmark compares with is the same critic, with convolutions for eyes."""
     size, rng = benchmark.ENVIRONMENT.image_size, np.random.default_rng(0)
     batch = some_batch(rng, 4, size) | {"label": rng.random(4, np.float32)}
+    batch["key"] = jax.random.key(0)
     batch["auxiliary"] = batch["auxiliary"][:, :7]
     shapes = []
     for kind in (QTOpt, benchmark.ConvolutionQTOpt):
         agent = benchmark.make_agent(kind)
         network = agent.network(agent.state["online"])
-        jax.eval_shape(agent.fit, agent.state, batch, jax.random.key(0))  # an error if it cannot
+        jax.eval_shape(agent.fit, agent.state, batch)  # an error if it cannot
         seen = jax.eval_shape(network.encode, batch["state_capture"], batch["image_capture"])
         shapes.append([part.shape for part in seen])
     assert shapes[0] == shapes[1]

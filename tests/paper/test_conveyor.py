@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 from rich.console import Console
 
 from midstride.paper import conveyor
@@ -48,7 +49,10 @@ def test_what_was_expected_is_held_against_what_was_found():
 
 def test_a_difference_is_told_in_points():
     rows = {row["expected"]: row["found"] for row in conveyor.verdicts_of(FOUND, 8)}
-    assert rows[f"{TO_GO}: at 0.2 m/s within 5 points of a belt that stands"] == "-2.0 points"
+    apart = 100 * (FOUND[TO_GO]["0.2"] - FOUND[TO_GO]["0"])
+    low, high = scipy.stats.ttest_1samp(apart, 0).confidence_interval()
+    told = rows[f"{TO_GO}: at 0.2 m/s within 5 points of a belt that stands"]
+    assert told == f"-2.0 points [{low:+.1f}, {high:+.1f}]"
     assert rows[f"hold: at 0.2 m/s less than half of {TO_GO}"] == "32%"
 
 
@@ -98,12 +102,13 @@ def test_the_picture_has_a_line_for_each_policy():
 def test_the_arms_differ_as_the_specification_says():
     named = {trial.arm: trial.training for trial in expand(read_spec("conveyor"), 1)}
     holding = (conveyor.HOLD, "hold, as many steps")
-    trained = (conveyor.ORACLE, *holding, conveyor.UNAWARE, TO_GO, PREVIOUS)
+    trained = (conveyor.ORACLE, *holding, conveyor.UNAWARE, TO_GO, PREVIOUS, conveyor.LONGER)
     assert tuple(named) == trained
     assert named[conveyor.ORACLE].environment.timing().latency_high_s == 0
     for arm in trained[1:]:
         assert named[arm].environment.timing().latency_high_s == 0.1
     assert all((one.environment.mode == "hold") == (arm in holding) for arm, one in named.items())
-    assert {arm for arm, one in named.items() if one.run.steps != 96_000} == {conveyor.HOLD}
+    others = {arm: one.run.steps for arm, one in named.items() if one.run.steps != 96_000}
+    assert others == {conveyor.HOLD: 32_000, conveyor.LONGER: 192_000}
     assert named[conveyor.UNAWARE].environment.knowledge == ()
     assert {one.environment.belt for one in named.values()} == {((0.0, 0.3), True)}
