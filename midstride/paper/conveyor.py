@@ -4,8 +4,8 @@ Trains from poses on belts of 0 to 0.3 m/s that turn back at random times: witho
 oracle: no belt waits), in hold, and concurrently at 100 ms, unaware and knowing. Every policy then
 grasps from belts of fixed speeds. Two rows are not trained: the oracle's policies, run at the
 latency as they are, while moving and in hold. What was expected is in the specification, and is
-held against what was found. A training takes two to three minutes of a core, of hold with as many
-steps eight: 8 x 6 in all. Writes table.md, expectations.md, episodes.csv, conveyor.png, curves.csv,
+held against what was found. A training takes two to three minutes of a core, of the arm that learns
+longer four: 8 x 6 in all. Writes table.md, expectations.md, episodes.csv, conveyor.png, curves.csv,
 curves.png and config.json.
 """
 

@@ -101,13 +101,12 @@ def test_the_picture_has_a_line_for_each_policy():
 
 def test_the_arms_differ_as_the_specification_says():
     named = {trial.arm: trial.training for trial in expand(read_spec("conveyor"), 1)}
-    holding = (conveyor.HOLD, "hold, as many steps")
-    trained = (conveyor.ORACLE, *holding, conveyor.UNAWARE, TO_GO, PREVIOUS, conveyor.LONGER)
+    trained = (conveyor.ORACLE, conveyor.HOLD, conveyor.UNAWARE, TO_GO, PREVIOUS, conveyor.LONGER)
     assert tuple(named) == trained
     assert named[conveyor.ORACLE].environment.timing().latency_high_s == 0
     for arm in trained[1:]:
         assert named[arm].environment.timing().latency_high_s == 0.1
-    assert all((one.environment.mode == "hold") == (arm in holding) for arm, one in named.items())
+    assert all((one.environment.mode == "hold") == (arm == conveyor.HOLD) for arm, one in named.items())
     others = {arm: one.run.steps for arm, one in named.items() if one.run.steps != 96_000}
     assert others == {conveyor.HOLD: 32_000, conveyor.LONGER: 192_000}
     assert named[conveyor.UNAWARE].environment.knowledge == ()
