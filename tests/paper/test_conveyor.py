@@ -106,7 +106,9 @@ def test_the_arms_differ_as_the_specification_says():
     assert named[conveyor.ORACLE].environment.timing().latency_high_s == 0
     for arm in trained[1:]:
         assert named[arm].environment.timing().latency_high_s == 0.1
-    assert all((one.environment.mode == "hold") == (arm == conveyor.HOLD) for arm, one in named.items())
+    assert all(
+        (one.environment.mode == "hold") == (arm == conveyor.HOLD) for arm, one in named.items()
+    )
     others = {arm: one.run.steps for arm, one in named.items() if one.run.steps != 96_000}
     assert others == {conveyor.HOLD: 32_000, conveyor.LONGER: 192_000}
     assert named[conveyor.UNAWARE].environment.knowledge == ()
