@@ -4,8 +4,9 @@ Trains from poses on belts of 0 to 0.3 m/s that turn back at random times: witho
 oracle: no belt waits), in hold, and concurrently at 100 ms, unaware and knowing. Every policy then
 grasps from belts of fixed speeds. Two rows are not trained: the oracle's policies, run at the
 latency as they are, while moving and in hold. What was expected is in the specification, and is
-held against what was found. A training takes about four minutes of a core: 8 x 5 in all. Writes
-table.md, expectations.md, episodes.csv, conveyor.png, curves.csv, curves.png and config.json.
+held against what was found. A training takes two to three minutes of a core, of hold with as many
+steps eight: 8 x 6 in all. Writes table.md, expectations.md, episodes.csv, conveyor.png, curves.csv,
+curves.png and config.json.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def render(output: Path, console: Console) -> None:
     found: dict[str, dict[str, np.ndarray]] = {}
     for (arm, speed), trainings in groups.items():
         found.setdefault(arm, {})[speed] = np.array([np.mean(one) for one in trainings])
-    seeds = len(next(iter(groups.values())))
+    seeds = min(map(len, groups.values()))
     title = f"conveyor: grasped, by the speed of the belt{sketch(seeds)}"
     show_table(title, list(table_rows(found)), output / "table.md", console)
     held = verdicts_of(found, seeds)
