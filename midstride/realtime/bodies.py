@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from midstride.envs.actions import check_hold, kept
 from midstride.envs.knower import base_columns
 from midstride.envs.own_time import steps_time
+from midstride.realtime.limiter import Guide
 from midstride.realtime.robot import Controlled, Declared, Limits
 from midstride.sim.camera import Camera, Image, draw_disc
 from midstride.tasks.env import MARKER_RGB
@@ -50,6 +51,7 @@ class Body(Protocol):
     tick_s: float
     declared: Declared
     catches_up: bool  # whether it can live through ticks that are over, as a simulation does
+    guide: Guide | None  # how it goes to a place; None: as fast as its limits allow
 
     def begin(self, seed: int | None) -> None:
         """An episode begins, at rest."""
@@ -94,6 +96,7 @@ class GymBody:
     """Any Gymnasium environment: its own steps are the ticks."""
 
     catches_up = True
+    guide = None
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], step_s: float | None = None, hold: Any = None
@@ -165,6 +168,7 @@ class TaskBody:
     """
 
     catches_up = True
+    guide = None
 
     def __init__(self, name: str, actions: int | None = None, tick_s: float = 0.005) -> None:
         self._task = task = make_task(name, tick_s)

@@ -65,7 +65,7 @@ class ClockedRobot:
         self._body, self._clock, self._seed, self._on_tick = body, clock, seed, on_tick
         self.watchdog = Watchdog(watchdog_s)
         self._is_guarded = watchdog_s is not None
-        self.limiter = Limiter(limits, body.tick_s) if limited and limits else None
+        self.limiter = Limiter(limits, body.tick_s, body.guide) if limited and limits else None
         self._declared = replace(
             body.declared, limits=limits if limited else None, watchdog_s=watchdog_s
         )

@@ -1,8 +1,8 @@
 """The grasping arm as a robot's body: its hand goes where it is told, and its camera sees.
 
 The controller is that of training (`tasks/grasp/world.py`): a turn every 20 ms, inverse kinematics
-on the commanded joints. Its reference is the limiter's, which also keeps jerk within limits; so
-speeds hold for each axis, where those of training hold along the way.
+on the commanded joints. Its reference is the limiter's, guided by that of training
+(`tasks/grasp/motion.py`): the same straight ways at the same speeds, with limited jerk.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from midstride.realtime.bodies import Glance, Measured, checked_action
+from midstride.realtime.limiter import Guide
 from midstride.realtime.robot import Controlled, Declared, Limits
 from midstride.realtime.strange import Strange
 from midstride.sim.camera import Camera, Image, Look
 from midstride.tasks.grasp import actions as columns
-from midstride.tasks.grasp import kinematics, sight
+from midstride.tasks.grasp import kinematics, motion, sight
 from midstride.tasks.grasp.env import CONTROLLED, settled_scenes
 from midstride.tasks.grasp.model import (
     FINGER_CLOSED_M,
@@ -45,13 +46,32 @@ from midstride.tasks.grasp.world import (
 
 Array = NDArray[np.floating]
 
-# x, y, z (metres), yaw (radians), opening (a share): per second, per second squared, and so on.
-_VELOCITY = np.array([0.2, 0.2, 0.2, 2.0, 5.0])
-_ACCELERATION = np.array([1.2, 1.2, 1.2, 12.0, 100.0])
-_JERK = np.array([60.0, 60.0, 60.0, 600.0, 5000.0])
+# x, y, z (metres), yaw (radians), opening (a share): per second, per second squared, and so on. The
+# guide changes its velocity once a turn, by what its own acceleration allows in one: to be done with
+# that within the turn the reference must be allowed more. (A Franka arm is allowed 13 m/s^2 and 6500
+# m/s^3.) Fingers are told to close within a turn; how fast they are is for their weak servos.
+_VELOCITY = np.array([0.2, 0.2, 0.2, 2.0, 100.0])
+_ACCELERATION = np.array([3.0, 3.0, 3.0, 30.0, 2e4])
+_JERK = np.array([600.0, 600.0, 600.0, 6000.0, 4e6])
+_MOTION = motion.Limits()
+_TURN_S = CONTROL_TICKS * TICK_S
+# Nearer than what is braked away in a turn, the reference goes to its target at once.
+_NEAR_M = 2 * _MOTION.acceleration * _TURN_S**2
+_NEAR_RAD = 2 * _MOTION.yaw_acceleration * _TURN_S**2
 _ALL = np.ones(1, bool)
 _IDS = np.zeros(1, int)
 _WIDTH, _HEIGHT = 400, 300  # of pictures for people
+
+
+def _velocity(place: Array, velocity: Array, target: Array) -> Array:
+    """The guide of training: along a straight way; fingers close and open as fast as they may."""
+    _, wanted = motion.advance(
+        place[None, :4], velocity[None, :4], target[None, :4], np.array([_TURN_S]), _MOTION
+    )
+    to_go = kinematics.difference(target[None, :4], place[None, :4])[0]
+    is_near = np.linalg.norm(to_go[:3]) < _NEAR_M
+    near = np.array([is_near, is_near, is_near, abs(to_go[3]) < _NEAR_RAD])
+    return np.append(np.where(near, np.nan, wanted[0]), np.nan)
 
 
 class HandBody:
@@ -61,6 +81,7 @@ class HandBody:
     """
 
     catches_up = True
+    guide = Guide(_velocity, CONTROL_TICKS)
 
     def __init__(self, settings: GraspSettings, strange: Strange | None = None) -> None:
         if strange is not None:
@@ -204,16 +225,21 @@ class HandBody:
     def tick(self) -> None:
         if self._ticks % CONTROL_TICKS == 0:
             self._control()
-        self._world.physics(_ALL, 1)
+        world, opening = self._world, self._place[4]
+        fingers = FINGER_CLOSED_M + opening * (FINGER_OPEN_M - FINGER_CLOSED_M)
+        world.ctrl[:, world.places.fingers] = fingers
+        world.physics(_ALL, 1)
         self._ticks += 1
 
     def _control(self) -> None:
-        """The controller's turn: joints towards the place, fingers between closed and open."""
-        world, dt_s = self._world, np.array([CONTROL_TICKS * TICK_S])
+        """The controller's turn: joints towards the place.
+
+        In training a turn knows where the reference will be at its end; here it knows where it is.
+        So what is fed forward against lag makes up for a turn, too.
+        """
+        world, dt_s = self._world, np.array([_TURN_S])
         self._fingers = np.stack([self._fingers[1], world.qpos[0, world.places.fingers]])
         before = world.commanded_joints.copy()
         after = kinematics.track(before, self._place[None, :4], dt_s)
         world.commanded_joints[:] = after
-        world.ctrl[:, world.places.arm] = after + LAG_S * (after - before) / dt_s
-        fingers = FINGER_CLOSED_M + self._place[4] * (FINGER_OPEN_M - FINGER_CLOSED_M)
-        world.ctrl[:, world.places.fingers] = fingers
+        world.ctrl[:, world.places.arm] = after + (LAG_S + dt_s) * (after - before) / dt_s

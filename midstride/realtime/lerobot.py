@@ -56,6 +56,7 @@ class LeRobotBody:
     """
 
     catches_up = False  # a real arm cannot live through ticks that are over
+    guide = None  # every joint as fast as its limits allow
 
     def __init__(
         self, robot: LeRobot, limits: Limits, tick_s: float = 0.02, camera: str | None = None

@@ -1,5 +1,7 @@
 """Whatever is sent, and whoever dies: the robot keeps its limits, and stops. Virtual time."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from midstride.realtime.bodies import TaskBody
 from midstride.realtime.clock import VirtualClock
 from midstride.realtime.clocked import ClockedRobot
-from midstride.realtime.limiter import Limiter, stop_path
+from midstride.realtime.limiter import Guide, Limiter, stop_path
 from midstride.realtime.robot import STAY, Limits, Stamp
 from midstride.realtime.watchdog import Watchdog
 
@@ -54,6 +56,74 @@ def test_the_reference_stays_within_all_limits_wherever_it_is_sent(commands):
             limiter.step()
             path.append((limiter.planned, limiter.velocity, limiter.acceleration))
     assert outside(LIMITS, *zip(*path, strict=True)) < 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    commands=st.lists(
+        st.tuples(
+            st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2),
+            st.integers(1, 40),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    advice=st.lists(
+        st.lists(st.sampled_from([-1e9, -8.0, -0.2, -0.01, 0.0, 0.05, 8.0, np.nan]), min_size=2,
+                 max_size=2), min_size=1, max_size=12
+    ),
+)  # fmt: skip
+def test_however_it_is_guided_it_stays_within_all_limits_and_a_brake_brings_it_to_rest(
+    commands, advice
+):
+    coming = itertools.cycle(np.array(advice))
+    limiter = Limiter(LIMITS, TICK_S, Guide(lambda place, velocity, target: next(coming), 4))
+    path = []
+
+    def live(ticks):
+        for _ in range(ticks):
+            limiter.step()
+            path.append((limiter.planned, limiter.velocity, limiter.acceleration))
+
+    for target, ticks, stops in commands:
+        limiter.aim(np.array(target))
+        live(ticks // 2)
+        if stops:
+            limiter.brake()
+        live(ticks - ticks // 2)
+    begun = path[-1] if path else None
+    moves = not limiter.is_at_rest
+    limiter.brake()
+    far, seconds = stop_path(LIMITS, begun[1], begun[2])
+    live(int(seconds.max() / TICK_S) + 3)
+    assert limiter.is_at_rest
+    if moves and not commands[-1][2]:
+        assert path[-1][0] == pytest.approx(begun[0] + far, abs=1e-6)
+    assert outside(LIMITS, *zip(*path, strict=True)) < 1e-6
+
+
+def test_a_guide_leads_along_its_way_turn_by_turn():
+    """It asks for one velocity, and at its third turn for another; between turns nothing changes."""
+    asked = []
+
+    def velocity(place, now, target):
+        asked.append((place.copy(), now.copy(), target.copy()))
+        return np.array([0.4 if len(asked) < 3 else 0.2, 0.0])
+
+    limiter = Limiter(LIMITS, TICK_S, Guide(velocity, 4))
+    limiter.aim(np.array([1.0, 0.0]))
+    speeds = [(limiter.step(), limiter.velocity[0])[1] for _ in range(12)]
+    assert len(asked) == 3
+    # 0.4 m/s with at most 200 m/s^2 and 2e4 m/s^3: there after 2 sqrt(0.4 / 2e4) = 9 ms
+    assert speeds[1:8] == pytest.approx([0.4] * 7)
+    assert speeds[9:] == pytest.approx([0.2] * 3)
+    assert asked[1][1][0] == pytest.approx(0.4)
+    assert asked[2][0][0] - asked[1][0][0] == pytest.approx(0.4 * 4 * TICK_S)
+    limiter.aim(np.array([0.5, 0.0]))  # a new target is a turn
+    limiter.step()
+    assert len(asked) == 4
+    assert asked[3][2][0] == 0.5
 
 
 @pytest.mark.parametrize(
