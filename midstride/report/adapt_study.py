@@ -15,11 +15,12 @@ _ROWS = {
     "data_alone": ("adapted, data alone", "#8fb8a8", 0.0),
     "adapted": ("adapted, with rounds if needed", "#2a7f62", 0.22),
 }
+_LOW, _HIGH = -0.1, 1.3  # of what is drawn
 _ORDER = ("0.5", "1", "jitter", "2", "3", "5")
 
 
 def plot_study(figures: Sequence[Mapping[str, Any]]) -> Figure:
-    """Each policy a dot, their mean a line; 1 is what a policy has without latency."""
+    """Each policy a dot (a triangle: beyond the panel), their mean a line; 1: without latency."""
     tasks = list(dict.fromkeys(one["task"] for one in figures))
     columns = min(3, len(tasks))
     rows = -(-len(tasks) // columns)
@@ -41,10 +42,11 @@ def _panel(axes: Any, task: str, figures: Sequence[Mapping[str, Any]]) -> None:
     for name, (words, colour, shift) in _ROWS.items():
         for k, latency in enumerate(latencies):
             values = [one[name] for one in figures if one["latency"] == latency]
-            shown = np.clip(values, -0.1, 1.3)
-            places = np.full(len(values), k + shift)
-            axes.plot(places, shown, ".", color=colour, ms=6, alpha=0.6)
-            mean = float(np.clip(np.mean(values), -0.1, 1.3))
+            for value in values:  # a triangle points to where one is that is off the panel
+                marker = "^" if value > _HIGH else "v" if value < _LOW else "."
+                shown = np.clip(value, _LOW, _HIGH)
+                axes.plot([k + shift], [shown], marker, color=colour, ms=6, alpha=0.6)
+            mean = float(np.clip(np.mean(values), _LOW, _HIGH))
             line = [k + shift - 0.09, k + shift + 0.09]
             axes.plot(line, [mean, mean], color=colour, lw=3, label=words if k == 0 else None)
     axes.axhline(0.9, color="grey", ls="--", lw=0.8)
