@@ -17,13 +17,18 @@ from rich.console import Console
 from midstride.disk.read import Missing, read_csv
 from midstride.measure.statistics import (
     Array,
-    Estimate,
     compare,
     difference_of,
     recovers,
 )
-from midstride.paper.study import FEW, read_groups, show_table
-from midstride.paper.table1_report import EPISODES, HOUSEHOLD, Rows, read_episodes, verdicts
+from midstride.paper.claim import Claim, few, interval_text, text_of
+from midstride.paper.claims_of_grasping import (
+    household_claim,
+    spread_claim,
+    table1_claims,
+    table2_claim,
+)
+from midstride.paper.study import read_groups, show_table
 from midstride.report.decided import sensitivity
 from midstride.settings import Settings
 from midstride.sweep.disk import MOST_ROWS, read_about, read_table
@@ -43,17 +48,6 @@ class Options(Settings):
 
     results: str = "results"
     """folder of the results; claims.md is written into it"""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, and what came of it."""
-
-    text: str
-    verdict: str  # reproduced, contradicted, not shown, not tested; in part
-    interval: str = ""
-    folder: str = ""
-    sentence: str = ""
 
 
 def reproduce(options: Options, console: Console) -> None:
@@ -79,7 +73,7 @@ def claims(results: Path) -> Iterator[Claim]:
         try:
             yield from make(results)
         except Missing:
-            yield Claim(_text_of(make), NOT_TESTED)
+            yield Claim(text_of(make), NOT_TESTED)
 
 
 # --- Theory ---------------------------------------------------------------------------------------
@@ -89,7 +83,7 @@ def _contraction(results: Path) -> Iterator[Claim]:
     """The concurrent Bellman operators are contractions (lemmas)"""
     worst = max(contraction(np.random.default_rng(k)) for k in range(_WORLDS))
     yield Claim(
-        _text_of(_contraction),
+        text_of(_contraction),
         "reproduced" if worst <= 1 + 1e-9 else "contradicted",
         "exact",
         "theory",
@@ -123,7 +117,7 @@ def _sufficiency(results: Path) -> Iterator[Claim]:
         f"nothing is random, and {lost[slip]:.1f} where the world slips ({slip:g}): that no "
         "knowledge recovers."
     )
-    yield Claim(_text_of(_sufficiency), so, "exact", "theory", sentence)
+    yield Claim(text_of(_sufficiency), so, "exact", "theory", sentence)
     for folder, task in (("awareness", "Cartpole"), ("awareness-pendulum", "Pendulum")):
         yield from _recovery(results, folder, task)
 
@@ -139,7 +133,7 @@ def _recovery(results: Path, folder: str, task: str) -> Iterator[Claim]:
         sentence = f"DQN, {len(blocking)} trainings: {share:.2f} of blocking; the margin is 10 %."
         yield Claim(
             f"the same, learned: {arm} recovers blocking on {task} at 50 ms",
-            _few(verdict, len(blocking)), _text(found), folder, sentence,
+            few(verdict, len(blocking)), interval_text(found), folder, sentence,
         )  # fmt: skip
 
 
@@ -158,8 +152,8 @@ def _necessity(results: Path) -> Iterator[Claim]:
         f"world's policy, run late, at {_share(returns, late):.2f}: a limit of one way to learn, "
         "not of what can be known. For the best policy of the turntable it is necessary, exactly."
     )
-    text = _text_of(_necessity)
-    yield Claim(text, "in part", _text(found), "awareness", sentence)
+    text = text_of(_necessity)
+    yield Claim(text, "in part", interval_text(found), "awareness", sentence)
 
 
 # --- Figure 2 -------------------------------------------------------------------------------------
@@ -179,8 +173,8 @@ def _figure2a(results: Path) -> Iterator[Claim]:
     shown = sum(one.verdict == "more" for one in found[:4])
     reading = "" if folder == "figure2a" else " The faithful reading has not been run yet."
     sentence = f"{shown} of 4 differences are shown (Holm), in {len(returns[pairs[0][0]])} draws."
-    text = _text_of(_figure2a)
-    widest = "; ".join(_text(one.difference) for one in found[:4])
+    text = text_of(_figure2a)
+    widest = "; ".join(interval_text(one.difference) for one in found[:4])
     verdict = "reproduced" if shown == 4 else "in part" if shown else "not shown"
     yield Claim(text, verdict, widest, folder, sentence + reading)
     words = {one.verdict for one in found[4:]}
@@ -189,7 +183,7 @@ def _figure2a(results: Path) -> Iterator[Claim]:
     )
     yield Claim(
         'The "clearest difference stems from including VTG" (Figure 2a)', verdict,
-        "; ".join(_text(one.difference) for one in found[4:]), folder,
+        "; ".join(interval_text(one.difference) for one in found[4:]), folder,
         f"Vector-to-go against previous actions + t_AS, FNN and LSTM.{reading}",
     )  # fmt: skip
     lstm = compare([("LSTM, unconditioned", "FNN, unconditioned")], returns)[0]
@@ -197,7 +191,7 @@ def _figure2a(results: Path) -> Iterator[Claim]:
     yield Claim(
         "LSTM and feed-forward networks are compared: memory in place of knowledge (Figure 2a)",
         {"more": "LSTM is better", "less": "LSTM is worse"}.get(lstm.verdict, "not shown"),
-        _text(lstm.difference), folder, f"LSTM against FNN, both unconditioned.{late}",
+        interval_text(lstm.difference), folder, f"LSTM against FNN, both unconditioned.{late}",
     )  # fmt: skip
     yield _sensitive(folder, returns, design, "Cartpole")
 
@@ -237,10 +231,10 @@ def _figure2b(results: Path) -> Iterator[Claim]:
         "" if folder == "figure2b" else " The sweep in simulated seconds has not been run yet."
     )
     helps = [s for s in stacks if found[s, "nothing"].verdict == "more"]
-    text = _text_of(_figure2b)
+    text = text_of(_figure2b)
     yield Claim(
         text, "reproduced" if helps else "not shown",
-        "; ".join(_text(found[s, "nothing"].difference) for s in stacks), folder,
+        "; ".join(interval_text(found[s, "nothing"].difference) for s in stacks), folder,
         f"Against nothing: stacks of observations, of actions, of both; shown of "
         f"{', '.join(helps) or 'none'}.{reading}",
     )  # fmt: skip
@@ -251,8 +245,9 @@ def _figure2b(results: Path) -> Iterator[Claim]:
     yield Claim(
         '"The majority of the performance increase results from utilizing information from VTG" '
         "(Figure 2b)", verdict,
-        "; ".join(_text(found["vector-to-go", s].difference) for s in stacks), folder,
-        f"Vector-to-go against each stack; against nothing {_text(mine.difference)}.{reading}",
+        "; ".join(interval_text(found["vector-to-go", s].difference) for s in stacks), folder,
+        "Vector-to-go against each stack; against nothing "
+        f"{interval_text(mine.difference)}.{reading}",
     )  # fmt: skip
     yield _sensitive(folder, returns, design, "Pendulum")
 
@@ -265,129 +260,21 @@ def _per_episode(results: Path) -> Iterator[Claim]:
     found = difference_of(at["0.05"], at["0.0"])
     so = recovers(found, WITHIN * float(np.mean(at["0.0"])))
     verdict = {"yes": "reproduced", "no": "contradicted"}.get(so, "not shown")
-    text = _text_of(_per_episode)
+    text = text_of(_per_episode)
     yield Claim(
-        text, _few(verdict, len(at["0.0"])), _text(found), "latencies",
+        text, few(verdict, len(at["0.0"])), interval_text(found), "latencies",
         f"One policy that knows keeps {np.mean(at['0.05']) / np.mean(at['0.0']):.2f} of its return "
         "from 0 to 50 ms; the margin is 10 %.",
     )  # fmt: skip
 
 
-# --- Table 1 --------------------------------------------------------------------------------------
-
-
-def _table1(results: Path) -> Iterator[Claim]:
-    """Table 1: vector-to-go recovers blocking control's success, faster"""
-    rows = read_episodes(results / "table1" / EPISODES)
-    found = {one.claim: one for one in verdicts(rows)}
-    scripted = _clock(results)
-    for claim, text, sentence in (
-        ("5: vector-to-go: recovers blocking control's success",
-         "VTG recovers the blocking baseline's success (Table 1)",
-         "From images; from poses see table1-state. Rows 6 and 7 are in its claims.md."),
-        ("unaware has less success than blocking control",
-         "The unconditioned baseline suffers in concurrent mode (Table 1)",
-         _failures(rows)),
-        ("vector-to-go is faster than blocking control",
-         "Concurrent knowledge models are faster, by 31.3 % (Table 1)",
-         f"{_faster(rows)}{scripted}"),
-        ("concurrent control completes less of its actions",
-         "Concurrent mode has significantly lower action completion (Table 1)", ""),
-        ("vector-to-go completes more than unaware",
-         "Knowledge has higher completion than none (Table 1)", ""),
-        ("vector-to-go has less jerk than unaware",
-         "Trajectories are smoother than unaware (question 3): RMS jerk", ""),
-        ("the same, squared, over an episode: unaware",
-         "the same: squared jerk over an episode", ""),
-        ("vector-to-go has less jerk than blocking control",
-         "Trajectories are smoother than blocking (question 3): RMS jerk",
-         _rougher(rows)),
-        ("the same, squared, over an episode: blocking",
-         "the same: squared jerk over an episode", ""),
-    ):  # fmt: skip
-        one = found[claim]
-        yield Claim(text, _few(one.so, one.trainings), one.found, "table1", sentence)
-
-
-def _failures(rows: Rows) -> str:
-    cut = sum(
-        1 - won
-        for one in rows["4"]
-        for won, seconds in zip(one["success"], one["duration_s"], strict=True)
-        if seconds > 6 - 1e-6
-    )
-    failed = sum(1 - won for one in rows["4"] for won in one["success"])
-    return f"{cut:.0f} of its {failed:.0f} failures run out of decisions, after 6 s."
-
-
-def _faster(rows: Rows) -> str:
-    mine, other = (np.mean([np.mean(one["duration_s"]) for one in rows[row]]) for row in ("5", "2"))
-    return f"By {1 - mine / other:.0%}, thinking time counted in both."
-
-
-def _rougher(rows: Rows) -> str:
-    mine, other = (np.mean([np.mean(one["jerk"]) for one in rows[row]]) for row in ("5", "2"))
-    return f"{mine / other - 1:+.0%}."
-
-
-def _clock(results: Path) -> str:
-    """What the clock alone gives to a policy that learns nothing."""
-    try:
-        lines = read_csv(results / "scripted" / "episodes.csv", ("mode", "policy"), MOST_ROWS)
-    except Missing:
-        return ""
-    means = {
-        mode: np.mean(
-            [
-                float(line["duration_s"])
-                for line in lines
-                if (line["mode"], line["policy"], line["objects"])
-                == (mode, "privileged", "held_out")
-            ]
-        )
-        for mode in ("blocking", "concurrent")
-    }
-    share = 1 - means["concurrent"] / means["blocking"]
-    return f" A scripted policy, which learns nothing, gains {share:.0%} from the clock alone."
-
-
-def _household(results: Path) -> Iterator[Claim]:
-    """Household objects are grasped as procedural ones are"""
-    rows, others = (read_episodes(results / "table1" / name) for name in (EPISODES, HOUSEHOLD))
-    mine, other = (
-        [float(np.mean(one["success"])) for one in group["5"]] for group in (others, rows)
-    )
-    found = difference_of(mine, other).scaled(100)
-    verdict = {"yes": "reproduced", "no": "contradicted"}.get(recovers(found, 3.0), "not shown")
-    text = _text_of(_household)
-    sentence = "Row 5, household objects against held-out procedural ones, in simulation."
-    yield Claim(text, _few(verdict, len(mine)), f"{_text(found)} points", "table1", sentence)
-
-
-def _not_here(results: Path) -> Iterator[Claim]:
-    """Table 2: the real robot"""
-    yield Claim(
-        "The concurrent model is 49 % faster on a real robot, at comparable success (Table 2)",
-        NOT_TESTED, "", "", "There is no robot here; its runtime is in docs/robot.md.",
-    )  # fmt: skip
-    yield Claim(
-        "Episode generation, Bellman updates and fitting are distributed and asynchronous",
-        NOT_TESTED, "", "", "One training is one process here; many run on a Ray cluster.",
-    )  # fmt: skip
-
-
 _CLAIMS: tuple[Callable[[Path], Iterator[Claim]], ...] = (
-    _contraction, _sufficiency, _necessity, _figure2a, _figure2b, _per_episode, _table1, _household,
-    _not_here,
+    _contraction, _sufficiency, _necessity, _figure2a, _figure2b, _per_episode,
+    table1_claims, household_claim, table2_claim, spread_claim,
 )  # fmt: skip
 
 
 # --- What they share ------------------------------------------------------------------------------
-
-
-def _text_of(make: Callable[[Path], Iterator[Claim]]) -> str:
-    """The claim as the first line under its function has it."""
-    return (make.__doc__ or "").strip().splitlines()[0]
 
 
 def _means(folder: Path) -> dict[str, list[float]]:
@@ -412,12 +299,3 @@ def _sweep(results: Path, first: str, second: str) -> tuple[str, Returns, dict[s
     draws = sorted(set.intersection(*(set(one) for one in by_arm.values())))
     returns = {arm: np.array([one[i] for i in draws]) for arm, one in by_arm.items()}
     return folder, returns, read_about(results / folder)["design"]
-
-
-def _text(found: Estimate) -> str:
-    digits = 1 if abs(found.value) < 10 else 0
-    return f"{found.value:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
-
-
-def _few(verdict: str, trainings: int) -> str:
-    return verdict if trainings >= FEW else f"{verdict} (a sketch: {trainings} trainings)"

@@ -114,11 +114,7 @@ def _curves(grid: Grid) -> Iterator[list[Any]]:
 
 def render(output: Path, console: Console) -> None:
     """table.md, expectations.md and spread.png from episodes.csv and curves.csv alone."""
-    path = output / "episodes.csv"
-    success, duration = (
-        {kind: [float(np.mean(one)) for one in group] for (kind,), group in found.items()}
-        for found in (read_groups(path, "success"), read_groups(path, "duration_s"))
-    )
+    success, duration = (read_means(output, name) for name in ("success", "duration_s"))
     curves = read_lines(output / "curves.csv")
     seeds = min(map(len, success.values()))
     took_s = {
@@ -139,6 +135,12 @@ def render(output: Path, console: Console) -> None:
     if seeds > 1:
         show_table("as expected?", list(expected(success)), output / "expectations.md", console)
     save_figure(output / "spread.png", plot(curves))
+
+
+def read_means(output: Path, name: str) -> dict[str, list[float]]:
+    """kind -> the mean of each training's episodes"""
+    found = read_groups(output / "episodes.csv", name)
+    return {kind: [float(np.mean(one)) for one in group] for (kind,), group in found.items()}
 
 
 def expected(success: dict[str, list[float]]) -> Iterator[dict[str, str]]:

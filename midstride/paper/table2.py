@@ -15,13 +15,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
 from midstride.disk.files import write_whole
+from midstride.disk.read import read_csv
 from midstride.measure.statistics import (
     ALPHA,
     difference_of,
@@ -36,7 +37,7 @@ from midstride.realtime.grasps import Grasp
 from midstride.realtime.runtime import Mode
 from midstride.realtime.strange import Strange
 from midstride.settings import Range
-from midstride.sweep.disk import write_csv
+from midstride.sweep.disk import MOST_ROWS, write_csv
 from midstride.sweep.engine import Grid
 from midstride.sweep.spec import slug
 
@@ -54,6 +55,7 @@ CLOCKS = {
     "wall": "on the wall clock, the robot in a process of its own",
     "virtual": "on the virtual clock, latencies replayed from the measured trace",
 }
+GRASPS = "grasps.csv"
 _FILMED = 3  # grasps of the first training of each row
 SHORTER, SHORTER_SUCCESSES = 0.49, 0.37  # expected of concurrent, against blocking
 POINTS = 0.02  # within which success, and the share cut off, are expected to stay
@@ -83,6 +85,9 @@ def reproduce(options: Options, console: Console) -> None:
     """Train every arm with several seeds; let each policy grasp on the robot."""
     study = prepare("table2", options)
     study = replace(study, output=study.output / options.clock)
+    if options.show:
+        render(read_grasps(study.output / GRASPS), options, study.output, console)
+        return
     grid = train(study, options, console)
     strange = Strange()
     asked = [
@@ -95,15 +100,50 @@ def reproduce(options: Options, console: Console) -> None:
     rows: dict[str, list[list[Grasp]]] = {}
     for (row, _), grasps in zip(asked, found, strict=True):
         rows.setdefault(row, []).append(grasps)
-    write_table(rows, options, study.output, console)
-    if BLOCKING in rows:
-        lines = [comparison(row, rows) for row in rows if row != BLOCKING]
-        show_table("Against blocking", lines, study.output / "comparison.md", console)
-    held = verdicts(rows)
-    if held:
-        show_table("As expected?", held, study.output / "expectations.md", console)
+    write_grasps(rows, options.first_seed, study.output / GRASPS)
+    render(rows, options, study.output, console)
     write_whole(study.output / "body.json", json.dumps(asdict(strange), indent=2) + "\n")
     finish(study, grid, console)
+
+
+def render(rows: Rows, options: Options, output: Path, console: Console) -> None:
+    """table.md, comparison.md and expectations.md from grasps alone."""
+    write_table(rows, options, output, console)
+    if BLOCKING in rows:
+        lines = [comparison(row, rows) for row in rows if row != BLOCKING]
+        show_table("Against blocking", lines, output / "comparison.md", console)
+    held = verdicts(rows)
+    if held:
+        show_table("As expected?", held, output / "expectations.md", console)
+
+
+def write_grasps(rows: Rows, first_seed: int, path: Path) -> None:
+    names = list(Grasp.__dataclass_fields__)
+    records = (
+        [row, first_seed + seed, k, *(getattr(one, name) for name in names)]
+        for row, group in rows.items()
+        for seed, grasps in enumerate(group)
+        for k, one in enumerate(grasps)
+    )
+    write_csv(path, ["row", "seed", "grasp", *names], records)
+
+
+def read_grasps(path: Path) -> Rows:
+    """What grasps.csv says, row by row."""
+    rows: dict[str, dict[str, list[Grasp]]] = {}
+    for line in read_csv(path, ("row", "seed", *Grasp.__dataclass_fields__), MOST_ROWS):
+        values = {
+            name: _VALUES[field.type](line[name])
+            for name, field in Grasp.__dataclass_fields__.items()
+        }
+        rows.setdefault(line["row"], {}).setdefault(line["seed"], []).append(Grasp(**values))
+    return {row: list(group.values()) for row, group in rows.items()}
+
+
+# How a column is read, by the type of its field.
+_VALUES: Mapping[Any, Callable[[str], Any]] = {
+    "float": float, "int": int, "str": str, "bool": {"True": True, "False": False}.__getitem__,
+}  # fmt: skip
 
 
 def job_of(row: str, seed: int, study: Study, grid: Grid, options: Options) -> Job:
@@ -127,7 +167,7 @@ def job_of(row: str, seed: int, study: Study, grid: Grid, options: Options) -> J
 
 
 def write_table(rows: Rows, options: Options, output: Path, console: Console) -> None:
-    """table.md with the paper's columns and ours, and grasps.csv."""
+    """table.md with the paper's columns and ours."""
     lines = []
     for row, group in rows.items():
         success, duration = PAPER.get(row, ("", ""))
@@ -153,20 +193,12 @@ def write_table(rows: Rows, options: Options, output: Path, console: Console) ->
         )
     first = next(iter(rows.values()))
     title = (
-        f"Table 2, {CLOCKS[options.clock]}: {options.grasps} grasps of each training, household "
+        f"Table 2, {CLOCKS[options.clock]}: {len(first[0])} grasps of each training, household "
         f"objects, a strange body{sketch(len(first))}"
     )
     show_table(title, lines, output / "table.md", console)
     text = (output / "table.md").read_text()
     write_whole(output / "table.md", f"{title}; ± is half of the 95 % interval.\n\n{text}")
-    names = list(Grasp.__dataclass_fields__)
-    records = (
-        [row, options.first_seed + seed, k, *(getattr(one, name) for name in names)]
-        for row, group in rows.items()
-        for seed, grasps in enumerate(group)
-        for k, one in enumerate(grasps)
-    )
-    write_csv(output / "grasps.csv", ["row", "seed", "grasp", *names], records)
 
 
 def whole(one: Grasp) -> bool:

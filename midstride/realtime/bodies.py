@@ -96,7 +96,7 @@ class GymBody:
     """Any Gymnasium environment: its own steps are the ticks."""
 
     catches_up = True
-    guide = None
+    guide: Guide | None = None
 
     def __init__(
         self, env: gymnasium.Env[Any, Any], step_s: float | None = None, hold: Any = None
@@ -168,7 +168,7 @@ class TaskBody:
     """
 
     catches_up = True
-    guide = None
+    guide: Guide | None = None
 
     def __init__(self, name: str, actions: int | None = None, tick_s: float = 0.005) -> None:
         self._task = task = make_task(name, tick_s)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from midstride.realtime.bodies import Glance, Measured, checked_action
 from midstride.realtime.clock import Clock
+from midstride.realtime.limiter import Guide
 from midstride.realtime.robot import STAY, Controlled, Declared, Limits, Observation, Sent, Stamp
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class LeRobotBody:
     """
 
     catches_up = False  # a real arm cannot live through ticks that are over
-    guide = None  # every joint as fast as its limits allow
+    guide: Guide | None = None  # every joint as fast as its limits allow
 
     def __init__(
         self, robot: LeRobot, limits: Limits, tick_s: float = 0.02, camera: str | None = None

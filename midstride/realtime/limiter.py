@@ -126,9 +126,9 @@ class Limiter:
             return False
         stop = None
         for tick in range(1, self._guide.ticks + 1):
-            at = [np.array(part) for part in path.at_time(tick * self._tick_s)]
-            stop = self._way(*at, None)
-            if stop is None or not self._is_within(at[0], stop.at_time(stop.duration)[0]):
+            place, *moving = (np.array(part) for part in path.at_time(tick * self._tick_s))
+            stop = self._way(place, moving[0], moving[1], None)
+            if stop is None or not self._is_within(place, stop.at_time(stop.duration)[0]):
                 return False
         self._follow(path, stop)
         return True

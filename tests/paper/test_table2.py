@@ -128,7 +128,18 @@ def test_the_table_says_on_which_clock_and_how_many(clock, tmp_path):
     assert text.count("\n| ") == 5
     for column in ("of successes", "cut off", "largest t_AS", "missed cycles", "late ticks"):
         assert f"| {column} |" in text
-    assert len((tmp_path / "grasps.csv").read_text().splitlines()) == 1 + 6 * 10
+
+
+def test_the_table_is_drawn_again_from_its_file(tmp_path):
+    broken = {**ROWS, table2.CONCURRENT: [[*some(9, 2.0, 9), Grasp.broken("lost, it said")]] * 2}
+    folder = tmp_path / "virtual"
+    table2.write_grasps(broken, 7, folder / table2.GRASPS)
+    assert len((folder / table2.GRASPS).read_text().splitlines()) == 1 + 6 * 10
+    assert table2.read_grasps(folder / table2.GRASPS) == broken
+    table2.reproduce(table2.Options(clock="virtual", output=str(tmp_path), show=True), CONSOLE)
+    assert "| concurrent, VTG | 90.0% ± 0.0% |" in (folder / "table.md").read_text()
+    assert (folder / "comparison.md").exists()
+    assert (folder / "expectations.md").exists()
 
 
 def test_a_fault_is_no_grasp_and_no_duration():

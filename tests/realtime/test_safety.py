@@ -104,7 +104,7 @@ def test_however_it_is_guided_it_stays_within_all_limits_and_a_brake_brings_it_t
 
 
 def test_a_guide_leads_along_its_way_turn_by_turn():
-    """It asks for one velocity, and at its third turn for another; between turns nothing changes."""
+    """It asks for one velocity, at its third turn for another; between turns nothing changes."""
     asked = []
 
     def velocity(place, now, target):
