@@ -9,6 +9,7 @@ import importlib.util
 import pickle
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import Figure, rates
+from benchmarks.figures import Figure, rates, seconds
+from midstride.envs.checks import available_cores
 from midstride.learn.agents import Training
 from midstride.learn.train import Progress, train
 from midstride.scale.cost import Layout, Rates, best_layout, forecast
@@ -44,7 +46,7 @@ def run() -> list[Figure]:
 
     with connected(None):
         measured, figures = _roles()
-    figures.append(_overhead())
+    figures += _overhead(measured)
     _forecasts(measured)
     return figures
 
@@ -100,6 +102,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
         _size(weights[0]), _size(weights[1]), WIRE, _size(weights[0]), 2 / found["calls"],
     )  # fmt: skip
     raw = sum(part.nbytes for part in _one_observation(taken[0])) / TRAINING.run.num_envs
+    packed, unpacked_s = _compressed(taken)
     ours = sum(array.nbytes for array in weights[1].values())
     return measured, [
         _linear("collectors", found, "1 collector", "2 collectors", "steps"),
@@ -120,7 +123,24 @@ def _roles() -> tuple[Rates, list[Figure]]:
             f"{measured.bytes_acting:,.0f}, updaters {measured.bytes_judging:,.0f} a version",
             1.5,
         ),
+        Figure(
+            "ray/compressed-bytes",
+            packed,
+            "x",
+            f"what a collector sends, by zlib's fastest: {1e6 * unpacked_s:,.0f} us of a processor "
+            "for each transition, packed and unpacked, against "
+            f"{1e6 * (1 - packed) * per_step / WIRE:,.1f} us of a 10 Gbit/s wire that it saves; "
+            f"worth it below {8e-6 * (1 - packed) * per_step / unpacked_s:,.0f} Mbit/s",
+        ),
     ]
+
+
+def _compressed(taken: Any) -> tuple[float, float]:
+    """Of what a collector sends: the share of its bytes that is left, seconds of a transition."""
+    raw = pickle.dumps(taken, protocol=5)
+    packed = zlib.compress(raw, 1)
+    once_s = seconds(lambda: [zlib.decompress(zlib.compress(raw, 1)) for _ in range(10)]) / 10
+    return len(packed) / len(raw), once_s / TRAINING.run.num_envs
 
 
 class _Idle:
@@ -172,20 +192,32 @@ def _linear(name: str, found: dict[str, float], one: str, two: str, what: str) -
     )
 
 
-def _overhead() -> Figure:
-    """A whole training over processes of this machine, against the same in one process."""
+def _overhead(measured: Rates) -> list[Figure]:
+    """A whole training over processes of this machine: against one process, and the forecast."""
     scale = ScaleSettings(cores=0.1)
     with tempfile.TemporaryDirectory() as folder:
         here = _speed(lambda tell: train(TRAINING, Path(folder) / "local", on_progress=tell))
         there = _speed(
             lambda tell: train_on_ray(TRAINING, Path(folder) / "ray", scale, on_progress=tell)
         )
-    return Figure(
-        "ray/overhead-vs-local",
-        there / here,
-        "x",
-        f"local: {here:,.0f} steps per second; one collector, updater and fitter: {there:,.0f}",
-    )
+    cores = available_cores()
+    said = forecast(measured, replace(_like(), cores=cores))
+    return [
+        Figure(
+            "ray/overhead-vs-local",
+            there / here,
+            "x",
+            f"local: {here:,.0f} steps per second; one collector, updater and fitter: {there:,.0f}",
+        ),
+        Figure(
+            "ray/measured-vs-forecast",
+            there / said.steps_per_s,
+            "x",
+            f"the cost model, of rates measured alone: {said.steps_per_s:,.0f} steps per second on "
+            f"{cores} cores that all share, bound by {said.bound_by}",
+            1.0,
+        ),
+    ]
 
 
 def _speed(training: Callable[[Callable[[Progress], None]], Any]) -> float:
@@ -197,12 +229,17 @@ def _speed(training: Callable[[Callable[[Progress], None]], Any]) -> float:
     return (after - before) / (last - first) if last > first else float("nan")
 
 
-def _forecasts(measured: Rates) -> None:
-    """What more machines would do, if they were like this one."""
-    like = Layout(
+def _like() -> Layout:
+    """One collector, updater and fitter, with what the training says of blocks."""
+    return Layout(
         1, 1, num_envs=TRAINING.run.num_envs, update_every=TRAINING["update_every"],
         labels_per_update=TRAINING["batch_size"] / TRAINING["label_reuse"],
     )  # fmt: skip
+
+
+def _forecasts(measured: Rates) -> None:
+    """What more machines would do, if they were like this one."""
+    like = _like()
     titles = ("machines", "fitters", "collectors", "updaters", "steps/s", "bound by", "staleness")
     table = Table(*titles, title=f"Forecast, {PROCESSES} processes a machine")
     for fitters in (1, 4):

@@ -12,6 +12,7 @@ step an update takes 1/F of its time, and everybody's gradients go to everybody 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class Layout:
     send_every: int = 1
     fitters: int = 1  # in step, each with its part of every batch
     window: int | None = None  # blocks at once; default as in `ScaleSettings`
+    cores: float | None = None  # that all roles share; None: each has one of its own
 
     @property
     def block_updates(self) -> float:
@@ -148,6 +150,13 @@ def step_bounds(rates: Rates, layout: Layout) -> dict[str, float]:
     sent = calls_per_step * rates.bytes_acting + rates.bytes_judging / n
     gradients = (layout.fitters - 1) * rates.bytes_gradient / u  # into each fitter, and out of it
     memory_s = rates.memory_add_s * calls_per_step + rates.memory_sample_s / n
+    # Processor time of a step, wherever it is spent.
+    step_s = (
+        1 / rates.collector_steps_per_s
+        + labels_per_step / rates.updater_labels_per_s
+        + 1 / (u * rates.fitter_updates_per_s)
+        + memory_s
+    )
     return {
         "collecting": layout.collectors * rates.collector_steps_per_s,
         "labelling": layout.updaters * rates.updater_labels_per_s / labels_per_step,
@@ -160,6 +169,7 @@ def step_bounds(rates: Rates, layout: Layout) -> dict[str, float]:
         "wire of the fitter, weights": wire / (sent + gradients),
         "coordinator": rates.coordinator_calls_per_s
         / (2 * calls_per_step + (2 + fitter_calls(layout)) / n),
+        "cores": math.inf if layout.cores is None else layout.cores / step_s,
     }
 
 

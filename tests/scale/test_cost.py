@@ -152,6 +152,16 @@ def test_each_bound_by_hand():
     assert bounds["coordinator"] == pytest.approx(1000 / (2 / 16 + 3 / 8))
 
 
+def test_cores_that_all_share_are_a_bound_by_hand():
+    """Of a step: 10 ms of a collector, a label of 2.5 ms, a quarter of an update of 10 ms; keeping."""
+    step_s = 1 / 100 + 1 / 400 + 1 / (4 * 100) + (0.001 + 0.002) / 8
+    shared = step_bounds(RATES, replace(LAYOUT, cores=2))
+    assert shared["cores"] == pytest.approx(2 / step_s)
+    assert forecast(RATES, replace(LAYOUT, cores=1)).bound_by == "cores"
+    # Never more than one core for each role would allow
+    assert step_bounds(RATES, LAYOUT)["cores"] == float("inf")
+
+
 def test_the_example_of_the_documentation():
     """docs/scale.md works QT-Opt's own scale through: its assumptions, and what follows."""
     image, transitions = 472 * 472 * 3, 580_000 * 10
