@@ -153,7 +153,7 @@ def test_each_bound_by_hand():
 
 
 def test_cores_that_all_share_are_a_bound_by_hand():
-    """Of a step: 10 ms of a collector, a label of 2.5 ms, a quarter of an update of 10 ms; keeping."""
+    """A step: 10 ms of a collector, a label of 2.5 ms, a quarter of an update of 10 ms, keeping."""
     step_s = 1 / 100 + 1 / 400 + 1 / (4 * 100) + (0.001 + 0.002) / 8
     shared = step_bounds(RATES, replace(LAYOUT, cores=2))
     assert shared["cores"] == pytest.approx(2 / step_s)
