@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -108,7 +109,10 @@ def _begin_client() -> None:
 
 
 def _all_grasps(job: Job, count: int, strange: Strange) -> list[Grasp]:
-    return list(grasps_of(job, count, strange))
+    try:
+        return list(grasps_of(job, count, strange))
+    except KeyboardInterrupt:
+        os._exit(1)  # a pool's process would go on with the next job
 
 
 def grasps_of(job: Job, count: int, strange: Strange) -> Iterator[Grasp]:

@@ -48,7 +48,7 @@ Array = NDArray[np.floating]
 
 # x, y, z (metres), yaw (radians), opening (a share): per second, per second squared, and so on. The
 # guide changes its velocity once a turn, by what its own acceleration allows in one: to be done
-# with that within the turn the reference must be allowed more. (A Franka arm is allowed 13 m/s^2
+# with that within the turn the reference is allowed more. (A Franka arm is allowed 13 m/s^2
 # and 6500 m/s^3.) Fingers are told to close within a turn; their weak servos are slower.
 _VELOCITY = np.array([0.2, 0.2, 0.2, 2.0, 100.0])
 _ACCELERATION = np.array([3.0, 3.0, 3.0, 30.0, 2e4])

@@ -21,14 +21,15 @@ from midstride.extras import needed_by
 from midstride.realtime.robot import Array, Limits
 
 _ROUNDED = 1e-9  # what arithmetic alone can be outside of limits
-_EASIER = (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99, 0.95, 0.9)
+_EASIER = (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3)
 
 
 class Guide(NamedTuple):
     """Says how fast to move on: (place, velocity, target) -> velocity, each (controlled dims,).
 
     nan where a dimension goes to its target as fast as the limits allow
-    ticks: from one of its turns to the next; a new target is a turn, too
+    ticks: from one of its turns to the next; a new target is a turn, too. Where it is not followed,
+        it is not asked again until there is one
     """
 
     velocity: Callable[[Array, Array, Array], Array]
@@ -40,14 +41,16 @@ class Limiter:
 
     It always follows a plan that is whole, and ends at rest within the limits. Where Ruckig finds
     none (it gives up on states that lie exactly between two shapes of a profile), a little less of
-    the jerk is planned with; should that fail too, the plan before is followed, and the next tick
-    tries again.
+    the jerk is planned with: so little that it brakes in the same room. Should that fail too, the
+    plan before is followed, and the next tick tries again.
     """
 
     def __init__(self, limits: Limits, tick_s: float, guide: Guide | None = None) -> None:
         with needed_by("a robot that is kept within limits"):
             import ruckig
         self.limits, self._tick_s, self._ruckig = limits, tick_s, ruckig
+        if guide is not None and guide.ticks < 1:
+            raise ValueError(f"a guide's turns must be at least a tick apart, got {guide.ticks}")
         self._guide = guide
         self._size = limits.low.size
         self._generator: Any = ruckig.Ruckig(self._size)
@@ -79,12 +82,12 @@ class Limiter:
 
     def step(self) -> Array:
         """The reference a tick later."""
-        is_turn = self._stop is not None and self._time_s > self._turn_s - self._tick_s / 2
-        if self._is_unplanned or is_turn:
-            self._is_unplanned = True
-            self._plan()
-        if self._is_unplanned and is_turn:  # nothing else was found
+        if self._stop is not None and self._time_s > self._turn_s - self._tick_s / 2:
+            # The stop is what follows, unless the guide leads on.
             self._path, self._time_s, self._stop = self._stop, 0.0, None
+            self._is_unplanned = True
+        if self._is_unplanned:
+            self._plan()
         if self._path is not None:
             self._time_s += self._tick_s
             end_s = np.inf if self._stop is not None else self._path.duration
@@ -108,7 +111,8 @@ class Limiter:
             self._is_unplanned = False
             return
         if self._guide is not None and not self._brakes:
-            asked_for = self._guide.velocity(self.position, self.velocity, self.target)
+            now = self.position.copy(), self.velocity.copy(), self.target.copy()
+            asked_for = self._guide.velocity(*now)
             if not np.isnan(asked_for).all() and self._be_guided(asked_for):
                 return
         wanted = None if self._brakes else np.full(self._size, np.nan)

@@ -13,6 +13,7 @@ from midstride.realtime.hand import HandBody
 from midstride.realtime.robot import Stamp
 from midstride.realtime.runtime import Runtime
 from midstride.realtime.thinker import DrawnThinker
+from midstride.tasks.grasp import kinematics
 from midstride.tasks.grasp.settings import GraspSettings
 from tests.realtime.test_safety import outside
 
@@ -80,6 +81,7 @@ def test_the_hand_arrives_where_it_was_told_and_knows_what_is_left(body):
     after = robot.get_observation()
     assert after.position[:4] == pytest.approx(wanted, abs=0.006)
     assert after.position[4] < 0.1
+    assert robot.limiter.is_at_rest
     assert not after.over
     robot.send_action([0, 0, 0, 0, 0, 0, 1.0], Stamp(1, clock.now_s()))
     assert robot.get_observation().over
@@ -105,7 +107,7 @@ def test_it_moves_as_the_world_of_training_does(k):
         action[4 + number] = 1.0  # the fingers close, then open
         robot.send_action(action, Stamp(number, clock.now_s()))
         world.switch(one, action[None])
-        off, fingers = [], []
+        off, turned, fingers = [], [], []
         for tick in range(60):
             if tick % 5 == 0:
                 world.control(one, np.array([5]))
@@ -113,8 +115,10 @@ def test_it_moves_as_the_world_of_training_does(k):
             clock.sleep_until(clock.now_s() + twin.tick_s)
             position = robot.get_observation().position
             off.append(np.linalg.norm(position[:3] - world.pose()[0, :3]))
+            turned.append(abs(kinematics.difference(position[None, :4], world.pose())[0, 3]))
             fingers.append(abs(position[4] - world.opening()[0]))
         assert np.mean(off) < 0.003
+        assert np.mean(turned) < 0.03
         assert np.mean(fingers) < 0.05
 
 

@@ -23,12 +23,14 @@ def outside(limits, places, velocities, accelerations, tick_s=TICK_S):
     places, velocities, accelerations = map(np.asarray, (places, velocities, accelerations))
     jerks = np.diff(accelerations, axis=0, prepend=0 * accelerations[:1]) / tick_s
     moved = np.diff(places, axis=0) / tick_s
+    sped = np.diff(velocities, axis=0, prepend=0 * velocities[:1]) / tick_s
     return max(
         (places - limits.high).max(),
         (limits.low - places).max(),
         (np.abs(velocities) - limits.velocity).max(),
         (np.abs(moved) - limits.velocity).max(initial=-1.0),
         ((np.abs(accelerations) - limits.acceleration) / limits.acceleration).max(),
+        ((np.abs(sped) - limits.acceleration) / limits.acceleration).max(),
         ((np.abs(jerks) - limits.jerk) / limits.jerk).max(),
     )
 
@@ -73,13 +75,16 @@ def test_the_reference_stays_within_all_limits_wherever_it_is_sent(commands):
         st.lists(st.sampled_from([-1e9, -8.0, -0.2, -0.01, 0.0, 0.05, 8.0, np.nan]), min_size=2,
                  max_size=2), min_size=1, max_size=12
     ),
+    moods=st.lists(st.booleans(), min_size=1, max_size=9),
 )  # fmt: skip
 def test_however_it_is_guided_it_stays_within_all_limits_and_a_brake_brings_it_to_rest(
-    commands, advice
+    commands, advice, moods
 ):
-    coming = itertools.cycle(np.array(advice))
+    """Ruckig finds nothing now and then, whatever is asked of it."""
+    coming, moody = itertools.cycle(np.array(advice)), itertools.cycle(moods)
     limiter = Limiter(LIMITS, TICK_S, Guide(lambda place, velocity, target: next(coming), 4))
-    path = []
+    found, path = limiter._way, []
+    limiter._way = lambda *state: found(*state) if next(moody) else None
 
     def live(ticks):
         for _ in range(ticks):
@@ -92,7 +97,7 @@ def test_however_it_is_guided_it_stays_within_all_limits_and_a_brake_brings_it_t
         if stops:
             limiter.brake()
         live(ticks - ticks // 2)
-    begun = path[-1] if path else None
+    limiter._way, begun = found, path[-1]
     moves = not limiter.is_at_rest
     limiter.brake()
     far, seconds = stop_path(LIMITS, begun[1], begun[2])
@@ -124,6 +129,38 @@ def test_a_guide_leads_along_its_way_turn_by_turn():
     limiter.step()
     assert len(asked) == 4
     assert asked[3][2][0] == 0.5
+
+
+def test_who_is_guided_and_finds_nothing_more_comes_to_rest(monkeypatch):
+    limiter = Limiter(LIMITS, TICK_S, Guide(lambda *state: np.array([0.4, 0.0]), 4))
+    limiter.aim(np.array([1.0, 0.0]))
+    for _ in range(4):
+        begun = limiter.step()
+    far, _ = stop_path(LIMITS, limiter.velocity, limiter.acceleration)
+    monkeypatch.setattr(limiter, "_way", lambda *state: None)
+    for _ in range(10):
+        limiter.step()
+    assert limiter.is_at_rest
+    assert limiter.position == pytest.approx(begun + far, abs=1e-9)
+    monkeypatch.undo()
+    for _ in range(4):
+        limiter.step()
+    assert limiter.velocity[0] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("opening", [0.3817645232228928, 0.3855743718661576])
+def test_fingers_told_to_stay_when_they_just_began_keep_limits(opening):
+    """Ruckig finds nothing with the whole jerk; with a tenth less it braked out of the limits."""
+    one = Limits(*np.array([[0.0], [1.0], [100.0], [2e4], [4e6]]))
+    limiter, path = Limiter(one, 0.004), []
+    limiter.place(np.array([opening]))
+    limiter.aim(np.array([0.0]))
+    limiter.step()
+    limiter.aim(limiter.position)
+    for _ in range(20):
+        limiter.step()
+        path.append((limiter.planned, limiter.velocity, limiter.acceleration))
+    assert outside(one, *zip(*path, strict=True), 0.004) < 1e-6
 
 
 @pytest.mark.parametrize(
