@@ -6,6 +6,7 @@ Then what one of each does, what is sent, and what that says of 10, 100 and 1,00
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import pickle
 import tempfile
 import time
@@ -45,14 +46,17 @@ def run() -> list[Figure]:
     from midstride.scale.ray import connected
 
     with connected(None):
-        measured, figures = _roles()
-    figures += _overhead(measured)
+        measured, figures, busy = _roles()
+    figures += _overhead(measured, busy)
     _forecasts(measured)
     return figures
 
 
-def _roles() -> tuple[Rates, list[Figure]]:
-    """Roles side by side, each call with what it gets in a training."""
+def _roles() -> tuple[Rates, list[Figure], float]:
+    """Roles side by side, each call with what it gets in a training.
+
+    Also what a core does of its work while the other one works, too: of collecting and labelling.
+    """
     import ray
 
     weights, block, values, parts = _block()
@@ -60,7 +64,8 @@ def _roles() -> tuple[Rates, list[Figure]]:
     updaters = [ray.remote(Updater).remote(TRAINING, values) for _ in range(2)]
     ray.get([actor.setup.remote() for actor in (*collectors, *updaters)])
     acting, judging = (ray.put(one) for one in weights)
-    judged, key = ray.put(block[1]), np.zeros(2, np.uint32)
+    key = np.zeros(2, np.uint32)
+    judged = ray.put(block[1])
 
     def collect(count: int) -> Callable[[], Any]:
         given = (acting, None, ROUNDS, 0, None)
@@ -91,6 +96,10 @@ def _roles() -> tuple[Rates, list[Figure]]:
         },
         REPEATS,
     )
+    limits = {
+        "collect": _side_by_side("collect", values, (weights[0], None, ROUNDS, 0, None)),
+        "label": _side_by_side("label", values, (block[1], weights[1], key)),
+    }
     taken = ray.get(
         collectors[0].collect.options(num_returns=2).remote(acting, None, 1, 0, None)[1]
     )
@@ -104,9 +113,9 @@ def _roles() -> tuple[Rates, list[Figure]]:
     raw = sum(part.nbytes for part in _one_observation(taken[0])) / TRAINING.run.num_envs
     packed, unpacked_s = _compressed(taken)
     ours = sum(array.nbytes for array in weights[1].values())
-    return measured, [
-        _linear("collectors", found, "1 collector", "2 collectors", "steps"),
-        _linear("updaters", found, "1 updater", "2 updaters", "labels"),
+    figures = [
+        _linear("collectors", found, "1 collector", "2 collectors", "steps", limits["collect"]),
+        _linear("updaters", found, "1 updater", "2 updaters", "labels", limits["label"]),
         Figure(
             "ray/bytes-per-transition",
             per_step / raw,
@@ -133,6 +142,7 @@ def _roles() -> tuple[Rates, list[Figure]]:
             f"worth it below {8e-6 * (1 - packed) * per_step / unpacked_s:,.0f} Mbit/s",
         ),
     ]
+    return measured, figures, (limits["collect"] + limits["label"]) / 2
 
 
 def _compressed(taken: Any) -> tuple[float, float]:
@@ -182,18 +192,57 @@ def _size(value: Any) -> float:
     return float(len(pickle.dumps(value, protocol=5)))
 
 
-def _linear(name: str, found: dict[str, float], one: str, two: str, what: str) -> Figure:
+def _side_by_side(method: str, values: Any, given: tuple[Any, ...]) -> float:
+    """What two processes do of what one does twice, without Ray: what the cores here allow."""
+    context = multiprocessing.get_context("spawn")
+
+    def calls_per_s(count: int) -> float:
+        start, done = context.Barrier(count), context.SimpleQueue()
+        workers = [
+            context.Process(target=_work_alone, args=(method, values, given, i, start, done))
+            for i in range(count)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return float(sum(done.get() for _ in workers))
+
+    one, two = calls_per_s(1), calls_per_s(2)
+    return two / (2 * one)
+
+
+def _work_alone(
+    method: str, values: Any, given: tuple[Any, ...], i: int, start: Any, done: Any
+) -> None:
+    is_collector = method == "collect"
+    role: Any = Collector(TRAINING, (0, 0, i)) if is_collector else Updater(TRAINING, values)
+    role.setup()
+    work = getattr(role, method)
+    work(*given)  # compiles
+    start.wait()
+    took = [seconds(lambda: work(*given)) for _ in range(3 * REPEATS)]
+    done.put(1 / float(np.median(took)))
+
+
+def _linear(
+    name: str, found: dict[str, float], one: str, two: str, what: str, limit: float
+) -> Figure:
     return Figure(
         f"ray/{name}-1-to-2",
         found[two] / found[one] / 2,
         "x",
-        f"linear: {one} {found[one]:,.0f}, {two} {found[two]:,.0f} {what} per second",
-        1.0,
+        f"linear: {one} {found[one]:,.0f}, {two} {found[two]:,.0f} {what} per second; the limit is "
+        "two processes of this machine without Ray",
+        limit,
     )
 
 
-def _overhead(measured: Rates) -> list[Figure]:
-    """A whole training over processes of this machine: against one process, and the forecast."""
+def _overhead(measured: Rates, busy: float) -> list[Figure]:
+    """A whole training over processes of this machine: against one process, and the forecast.
+
+    busy: what a core does of its work while the others work, too
+    """
     scale = ScaleSettings(cores=0.1)
     with tempfile.TemporaryDirectory() as folder:
         here = _speed(lambda tell: train(TRAINING, Path(folder) / "local", on_progress=tell))
@@ -201,7 +250,7 @@ def _overhead(measured: Rates) -> list[Figure]:
             lambda tell: train_on_ray(TRAINING, Path(folder) / "ray", scale, on_progress=tell)
         )
     cores = available_cores()
-    said = forecast(measured, replace(_like(), cores=cores))
+    said = forecast(measured, replace(_like(), cores=busy * cores))
     return [
         Figure(
             "ray/overhead-vs-local",
@@ -214,7 +263,8 @@ def _overhead(measured: Rates) -> list[Figure]:
             there / said.steps_per_s,
             "x",
             f"the cost model, of rates measured alone: {said.steps_per_s:,.0f} steps per second on "
-            f"{cores} cores that all share, bound by {said.bound_by}",
+            f"{cores} cores that all share, each {busy:.2f} as fast as alone, bound by "
+            f"{said.bound_by}",
             1.0,
         ),
     ]

@@ -6,7 +6,8 @@ One row is not trained: the blocking policies, run concurrently. On the wall clo
 process of its own, and a grasp takes the time it takes; on the virtual clock the same robot lives
 through the same draws of latency, and everything can be repeated to the last bit. Every grasp is
 kept: the same command, interrupted, goes on with the next. Writes, in a folder for each clock:
-table.md, comparison.md, expectations.md, grasps.csv, body.json, config.json and films of each row.
+table.md, comparison.md, expectations.md, simulated.md (the trainings' own evaluation), grasps.csv,
+body.json, config.json and films of each row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from midstride.disk.files import write_whole
-from midstride.disk.read import read_csv
+from midstride.disk.read import damage_of, read_csv
+from midstride.disk.runs import read_result
 from midstride.measure.statistics import (
     ALPHA,
     difference_of,
@@ -32,12 +34,21 @@ from midstride.measure.statistics import (
     share_interval,
 )
 from midstride.paper.robot_grasps import ClockName, Job, grasps_of_all
-from midstride.paper.study import GridOptions, Study, finish, prepare, show_table, sketch, train
+from midstride.paper.study import (
+    GridOptions,
+    Study,
+    finish,
+    prepare,
+    read_groups,
+    show_table,
+    sketch,
+    train,
+)
 from midstride.realtime.grasps import Grasp
 from midstride.realtime.runtime import Mode
 from midstride.realtime.strange import Strange
 from midstride.settings import Range
-from midstride.sweep.disk import MOST_ROWS, write_csv
+from midstride.sweep.disk import MOST_ROWS, original, write_csv
 from midstride.sweep.engine import Grid
 from midstride.sweep.spec import slug
 
@@ -55,7 +66,8 @@ CLOCKS = {
     "wall": "on the wall clock, the robot in a process of its own",
     "virtual": "on the virtual clock, latencies replayed from the measured trace",
 }
-GRASPS = "grasps.csv"
+GRASPS, SIMULATED = "grasps.csv", "simulated.csv"
+_JUDGED = ("success", "policy_duration_s")  # of the trainings' own evaluation
 _FILMED = 3  # grasps of the first training of each row
 SHORTER, SHORTER_SUCCESSES = 0.49, 0.37  # expected of concurrent, against blocking
 POINTS = 0.02  # within which success, and the share cut off, are expected to stay
@@ -101,9 +113,18 @@ def reproduce(options: Options, console: Console) -> None:
     for (row, _), grasps in zip(asked, found, strict=True):
         rows.setdefault(row, []).append(grasps)
     write_grasps(rows, options.first_seed, study.output / GRASPS)
+    write_csv(study.output / SIMULATED, ["arm", "seed", *_JUDGED], simulated(grid))
     render(rows, options, study.output, console)
     write_whole(study.output / "body.json", json.dumps(asdict(strange), indent=2) + "\n")
     finish(study, grid, console)
+
+
+def simulated(grid: Grid) -> Iterator[list[Any]]:
+    """How each training did in its own evaluation: means over its held-out episodes."""
+    for arm, group in grid.trainings.items():
+        for training, folder in zip(group, grid.folders[arm], strict=True):
+            measures = (read_result(folder) or {})["measures"]
+            yield [arm, training.run.seed, *(float(np.mean(measures[name])) for name in _JUDGED)]
 
 
 def render(rows: Rows, options: Options, output: Path, console: Console) -> None:
@@ -115,6 +136,22 @@ def render(rows: Rows, options: Options, output: Path, console: Console) -> None
     held = verdicts(rows)
     if held:
         show_table("As expected?", held, output / "expectations.md", console)
+    show_table(
+        "The same policies, simulated", simulated_rows(output), output / "simulated.md", console
+    )
+
+
+def simulated_rows(output: Path) -> list[dict[str, str]]:
+    """A line for each arm, of simulated.csv."""
+    groups = {name: read_groups(output / SIMULATED, name, ("arm",)) for name in _JUDGED}
+    return [
+        {
+            "trained": arm,
+            "grasp success": _percent(np.concatenate(groups["success"][(arm,)])),
+            "policy duration": _mean(np.concatenate(groups["policy_duration_s"][(arm,)]), " s"),
+        }
+        for (arm,) in groups["success"]
+    ]
 
 
 def write_grasps(rows: Rows, first_seed: int, path: Path) -> None:
@@ -131,18 +168,18 @@ def write_grasps(rows: Rows, first_seed: int, path: Path) -> None:
 def read_grasps(path: Path) -> Rows:
     """What grasps.csv says, row by row."""
     rows: dict[str, dict[str, list[Grasp]]] = {}
-    for line in read_csv(path, ("row", "seed", *Grasp.__dataclass_fields__), MOST_ROWS):
-        values = {
-            name: _VALUES[field.type](line[name])
-            for name, field in Grasp.__dataclass_fields__.items()
-        }
-        rows.setdefault(line["row"], {}).setdefault(line["seed"], []).append(Grasp(**values))
+    fields = Grasp.__dataclass_fields__
+    lines = read_csv(path, ("row", "seed", *fields), MOST_ROWS)
+    with damage_of(path):
+        for line in lines:
+            one = Grasp(**{name: _VALUES[f.type](line[name]) for name, f in fields.items()})
+            rows.setdefault(original(line["row"]), {}).setdefault(line["seed"], []).append(one)
     return {row: list(group.values()) for row, group in rows.items()}
 
 
 # How a column is read, by the type of its field.
 _VALUES: Mapping[Any, Callable[[str], Any]] = {
-    "float": float, "int": int, "str": str, "bool": {"True": True, "False": False}.__getitem__,
+    "float": float, "int": int, "str": original, "bool": {"True": True, "False": False}.__getitem__,
 }  # fmt: skip
 
 

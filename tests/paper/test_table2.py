@@ -136,8 +136,11 @@ def test_the_table_is_drawn_again_from_its_file(tmp_path):
     table2.write_grasps(broken, 7, folder / table2.GRASPS)
     assert len((folder / table2.GRASPS).read_text().splitlines()) == 1 + 6 * 10
     assert table2.read_grasps(folder / table2.GRASPS) == broken
+    simulated = "arm,seed,success,policy_duration_s\nblocking,7,0.9,4.0\nblocking,8,0.8,5.0\n"
+    (folder / table2.SIMULATED).write_text(simulated)
     table2.reproduce(table2.Options(clock="virtual", output=str(tmp_path), show=True), CONSOLE)
     assert "| concurrent, VTG | 90.0% ± 0.0% |" in (folder / "table.md").read_text()
+    assert "| blocking | 85.0% ± 63.5% | 4.50 ± 6.35 s |" in (folder / "simulated.md").read_text()
     assert (folder / "comparison.md").exists()
     assert (folder / "expectations.md").exists()
 
