@@ -351,3 +351,14 @@ def _plans(monkeypatch):
             _replaced(one, **values) if isinstance(one, _Plan) else real(one, **values)
         ),
     )
+
+
+def test_a_process_of_a_pool_that_is_told_to_end_takes_no_other_job(job, monkeypatch):
+    def told_to_end(*_):
+        raise KeyboardInterrupt
+
+    ended = []
+    monkeypatch.setattr(robot_grasps, "grasps_of", told_to_end)
+    monkeypatch.setattr(robot_grasps.os, "_exit", ended.append)
+    robot_grasps._all_grasps(job, 1, robot_grasps.Strange())
+    assert ended == [1]
