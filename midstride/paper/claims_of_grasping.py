@@ -140,6 +140,6 @@ def spread_claim(results: Path) -> Iterator[Claim]:
         "on one machine."
     )
     yield Claim(
-        text_of(spread_claim), few("reproduced" if is_same else "contradicted", len(ray)),
+        text_of(spread_claim), few("not shown to differ" if is_same else "contradicted", len(ray)),
         f"{interval_text(found)} points", "spread", sentence,
     )  # fmt: skip

@@ -128,7 +128,7 @@ def simulated(grid: Grid) -> Iterator[list[Any]]:
 
 
 def render(rows: Rows, options: Options, output: Path, console: Console) -> None:
-    """table.md, comparison.md and expectations.md from grasps alone."""
+    """All tables, from grasps and the simulated.csv that is in the folder."""
     write_table(rows, options, output, console)
     if BLOCKING in rows:
         lines = [comparison(row, rows) for row in rows if row != BLOCKING]
